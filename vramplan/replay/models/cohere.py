@@ -100,6 +100,7 @@ class Block(LlamaBlock):
 class Cohere(Llama):
     """CohereForCausalLM, Cohere2ForCausalLM, with their loss."""
 
+    knows_old_code = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITH_BIAS

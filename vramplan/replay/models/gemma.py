@@ -95,6 +95,7 @@ class Block:
 class Gemma(Positions):
     """GemmaForCausalLM, with its loss."""
 
+    knows_old_code = True
     has_tensor_plan = True
     selective = SELECTIVE
     compiled_graphs = 1
@@ -110,7 +111,12 @@ class Gemma(Positions):
             self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
+        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32.
+
+        Transformers 4 made the scale anew in each forward pass, on the host.
+        """
+        if self.recipe.old_code.one_table:
+            return [4 * (self.recipe.shape.head_size // 2)]
         return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
 
     def kept(self) -> list[int]:

@@ -122,6 +122,7 @@ class Block:
 class Gemma2(Positions):
     """Gemma2ForCausalLM, with its loss."""
 
+    knows_old_code = True
     has_tensor_plan = True
     selective = SELECTIVE
     no_fused_attention = "its code has none"
@@ -151,7 +152,12 @@ class Gemma2(Positions):
         return block % 2
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
+        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32.
+
+        Transformers 4 made the scale anew in each forward pass, on the host.
+        """
+        if self.recipe.old_code.one_table:
+            return [4 * (self.recipe.shape.head_size // 2)]
         return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
 
     def kept(self) -> list[int]:

@@ -21,6 +21,7 @@ class Block(LlamaBlock):
 class Granite(Llama):
     """GraniteForCausalLM, with its loss."""
 
+    knows_old_code = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITH_BIAS

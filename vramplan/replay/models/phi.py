@@ -114,6 +114,7 @@ class Block:
 class Phi(Positions):
     """PhiForCausalLM, with its loss."""
 
+    knows_old_code = True
     peaks_published = True
     has_tensor_plan = True
     selective = SELECTIVE
@@ -133,7 +134,7 @@ class Phi(Positions):
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
-        return [4 * (self.rotated // 2)] * 2
+        return [4 * (self.rotated // 2)] * (1 if self.recipe.old_code.one_table else 2)
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""

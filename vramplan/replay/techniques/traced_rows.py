@@ -6,30 +6,30 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5677 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5723 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
-  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral,
-  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, torchvision_vit, vit
+  lora_parts, losses, losses_more, masks, master, met, moe, more_families, older_releases, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
+  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
   losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
@@ -86,25 +86,25 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1810 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1832 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -165,11 +165,11 @@ frozen: parts | 815 | adapters, block_kinds, decoders, flat_parameter, frozen, f
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 114 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces,
-  tiled, zeroed_late | bamba, bert, cohere2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, qwen2, qwen3_moe, smollm3 |
-  bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
+grad_scaler: true | 128 | adapted, galore, liger, older_releases, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled, zeroed_late | bamba, bert, cohere2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4,
+  gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, olmoe, qwen2,
+  qwen2_moe, qwen3_moe, smollm3 | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 label_smoothing | 457 | adapted, block_kinds, compile_beside, decoders, evaluation, evaluation_more,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces,
@@ -425,28 +425,29 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3999 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4045 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
-  losses, losses_more, masks, met, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  losses, losses_more, masks, met, moe, more_families, nanogpt, older_releases, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
+  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -478,30 +479,30 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3434 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3481 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
-  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under
-  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families, older_releases,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
+  returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -524,29 +525,29 @@ quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 269 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
-  images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 182 | adapted, adapters, compile_beside, flat_adapters, fused_lora, fused_lora_shared,
-  images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
-  mpt, nemotron, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3,
-  mixtral, mpt, nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5
+quantization: nf4 | 273 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+  images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+quantization: nf4-double | 186 | adapted, adapters, compile_beside, flat_adapters, fused_lora, fused_lora_shared,
+  images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral,
+  mixtral, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart,
+  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
   gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
   qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
@@ -558,20 +559,20 @@ trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, fa
 trained_blocks: lisa | 34 | sharded_more, short_convolutions, state_spaces, turns | bert, gemma, gemma2, gpt2,
   gpt_neox, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gpt2,
   lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 917 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
+weight_dtype: 16 bits | 921 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
-  more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more, sharded_spaces,
-  sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral,
-  mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3,
+  mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
@@ -585,17 +586,17 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1039 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1057 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
-  litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -768,19 +769,20 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2011 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2029 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
-  losses_more, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
-  random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
-  sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp,
-  tiles, torchvision, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  losses_more, met, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, taught, tiled_mlp, tiles, torchvision, turns, vision | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 263 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -798,21 +800,21 @@ activation_checkpointing: full + precision: mixed | 882 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1652 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1666 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision,
-  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit
+  older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -827,12 +829,12 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 155 | adapted, adapters, block_kinds, compile_beside, decoders,
-  flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+activation_checkpointing: full + quantization: nf4 | 159 | adapted, adapters, block_kinds, compile_beside, decoders,
+  flat_adapters, images, linear, litgpt, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
   short_convolutions, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma,
   gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 105 | adapted, adapters, compile_beside, flat_adapters,
   fused_lora, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma,
@@ -844,13 +846,14 @@ activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | 
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_convolutions, state_spaces, turns |
   bert, gemma, lfm2, llama, nemotron_h, neox, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 545 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 549 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
-  losses_more, more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
-  sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
-  granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  losses_more, more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits,
+  sharded_more, sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
+  t5, vit
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
@@ -1273,32 +1276,32 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 789 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 793 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
-  met, more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
-  sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations,
+  sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 637 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 655 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
-  met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared,
-  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled,
+  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
+  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1313,26 +1316,29 @@ adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 232 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
-  images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 153 | adapters, compile_beside, flat_adapters, fused_lora,
-  fused_lora_shared, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
-  nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+adapter: lora + quantization: nf4 | 236 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+  images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 157 | adapters, compile_beside, flat_adapters, fused_lora,
+  fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
+  sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3,
+  mixtral, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
-adapter: lora + weight_dtype: 16 bits | 312 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, pairs, quantized, rounded, sharded_bits,
-  sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared | apertus, arcee,
-  bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+adapter: lora + weight_dtype: 16 bits | 316 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, quantized, rounded,
+  sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared |
+  apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -1677,9 +1683,10 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 113 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled, zeroed_late | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
+grad_scaler: true + precision: amp | 127 | adapted, galore, liger, older_releases, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2,
+  gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe,
+  qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
@@ -2534,11 +2541,12 @@ precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 141 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
-  fused_lora, images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces |
-  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4 | 145 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
+  fused_lora, images, linear, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, short_convolutions,
+  state_spaces | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5
 precision: amp + quantization: nf4-double | 100 | adapted, adapters, compile_beside, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions,
   state_spaces, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm,
@@ -2549,14 +2557,14 @@ precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, 
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 869 | adapted, adapters, adapters_more, block_kinds, decoders,
+precision: amp + weight_dtype: 16 bits | 873 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
-  met, more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_spaces,
-  short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  met, more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits,
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + qat: mxfp4 | 4 | rounded_shared | llama
@@ -2587,10 +2595,10 @@ precision: pure + quantization: nf4 | 87 | adapted, adapters, flat_adapters, ima
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
   roberta
-precision: pure + quantization: nf4-double | 54 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt, pairs,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt,
-  falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, mixtral, mpt,
-  neox under litgpt, olmo2, opt, phi, roberta, t5
+precision: pure + quantization: nf4-double | 58 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon
+  under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
+  mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5
 precision: pure + tiled_mlp | 6 | tiled_mlp, tiled_mlp_shared | ernie4_5, gemma, llama, seed_oss
 precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
@@ -2606,10 +2614,10 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
 quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 66 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
-  pairs, quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4,
-  gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
-  nemotron, neox, olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
+quantization: nf4 + weight_dtype: 16 bits | 70 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere,
+  ernie4_5, exaone4, gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, nemotron, neox, olmo, olmoe, opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm
 quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_adapters, fused_lora,
   fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
