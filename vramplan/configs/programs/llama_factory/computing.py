@@ -72,6 +72,9 @@ def checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
         reentrant = told_by_trainer
     if not off and reentrant:
         meaning.say("checkpoint_reentrant", True, "use_reentrant_gc")
+    cached = sheet.flag("use_cache") and sheet.text("stage") in ("pt", "sft")
+    if cached and off and not again:  # the Trainer sets it; checkpoints and the losses of preferences turn it off
+        meaning.say("use_cache", True, "use_cache")
     if sheet.flag("use_unsloth_gc") and not off:
         meaning.say("offload", ["activations"], "use_unsloth_gc")
 

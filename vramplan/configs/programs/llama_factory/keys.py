@@ -26,7 +26,7 @@ UNDERSTOOD = names(
     pipeline_model_parallel_size context_parallel_size expert_model_parallel_size sequence_parallel
     virtual_pipeline_model_parallel_size use_distributed_optimizer recompute_granularity recompute_method
     recompute_num_layers use_mca use_megatron_bridge mixed_precision ray_num_workers
-    program
+    program use_cache
     """
 ) | frozenset(trainer.LAUNCHED)
 
