@@ -130,8 +130,15 @@ OPTIMIZERS = {
     "muon": "muon",
     "adagrad": "adagrad",
     "lamb": "lamb",
+    "muadam": "adam",
+    "muadamw": "adamw",
+    "musgd": "sgd",
 }
-WORDLESS = ("onebitadam", "zerooneadam", "onebitlamb", "muadam", "muadamw", "musgd")
+"""The last three have the states of their namesakes, with learning rates of muP (mup/optim.py)."""
+
+COMPRESSED = {"onebitadam": "adam", "zerooneadam": "adam", "onebitlamb": "lamb"}
+"""Optimizers that keep what compression left out of the gradients, and whose states a job has: runtime/fp16/onebit."""
+
 TABLE = Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED)
 
 SLIP = 0.8  # of difflib: `gradient_acumulation_steps` is a slip, `moe` is another program's

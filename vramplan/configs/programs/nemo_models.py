@@ -40,8 +40,8 @@ UNDERSTOOD = names(
     model.mcore_customization_config.new_decoder_architecture model.mcore_customization_config.parallel_attention
     model.encoder.num_layers model.encoder.hidden_size model.encoder.ffn_hidden_size
     model.encoder.num_attention_heads model.decoder.num_layers model.vocab_size model.share_token_embeddings
-    model.share_decoder_tokens_head_embeddings model.tokenizer.num_sentinel_tokens model.pipeline_model_parallel_split_rank
-    model.max_position_embeddings
+    model.share_decoder_tokens_head_embeddings model.tokenizer.num_sentinel_tokens model.max_position_embeddings
+    model.pipeline_model_parallel_split_rank
     """
 )
 VOCABULARIES = {"GPT2BPETokenizer": 50257, "BertWordPieceLowerCase": 30522, "BertWordPieceCase": 28996}
