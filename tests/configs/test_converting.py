@@ -179,7 +179,11 @@ datasets: [{path: pairs, type: chatml.intel}]
         (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=ddp, --sharding ddp"),
         (QLORA, ("torchtune",), "torchtune has no setting for quantization=nf4 (nearest: quantization=nf4-double"),
         (EXAMPLES["tune.yaml"], ("trl",), "trl has no setting for loss=chunked:8 (nearest: loss=standard"),
-        (PREFERENCES, ("torchtitan", "--gpus", "8"), "llama under torchtitan (nearest: loss=standard, --loss standard)"),
+        (
+            PREFERENCES,
+            ("torchtitan", "--gpus", "8"),
+            "llama under torchtitan (nearest: loss=standard, --loss standard)",
+        ),
         (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none)"),
         (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none)"),
     ],

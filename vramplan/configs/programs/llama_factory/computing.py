@@ -11,7 +11,8 @@ from vramplan.configs.sheet import Meaning, Sheet
 
 ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
 
-STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
+STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto", "orpo")
+"""The last is 0.7's; later releases have `stage: dpo` and `pref_loss: orpo`."""
 
 DPO_LOSSES = ("sigmoid", "hinge", "ipo", "kto_pair")
 
@@ -89,8 +90,9 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     loss = (sheet.text("pref_loss") or "").lower()
     if sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel"):
         trainer.liger(sheet, meaning, "enable_liger_kernel", loss=stage in ("pt", "sft"))
-    if stage == "dpo":
+    if stage in ("dpo", "orpo"):
         meaning.say("padding", "right", "stage")
+        loss = "orpo" if stage == "orpo" else loss
         if loss in ("orpo", "simpo"):
             meaning.say("loss", loss, "pref_loss")
             return

@@ -181,9 +181,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("activation_checkpointing", "full" if on else "none", "fsdp_config.activation_checkpointing")
     if sheet.flag("fsdp_config.activation_checkpointing_reentrant") and on:
         meaning.say("checkpoint_reentrant", True, "fsdp_config.activation_checkpointing_reentrant")
-    if (
-        sheet.flag("model.use_cache") and on
-    ):  # MPT copies none, which attention keeps without checkpoints
+    if sheet.flag("model.use_cache") and on:  # MPT copies none, which attention keeps without checkpoints
         meaning.lack("model.use_cache", "keys and values that outlive checkpointed blocks, which are not counted")
     offload = ["activations"] if sheet.flag("fsdp_config.activation_cpu_offload") else []
     if sheet.flag("fsdp_config.cpu_offload"):
