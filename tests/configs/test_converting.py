@@ -182,7 +182,7 @@ datasets: [{path: pairs, type: chatml.intel}]
         (
             PREFERENCES,
             ("torchtitan", "--gpus", "8"),
-            "llama under torchtitan (nearest: loss=standard, --loss standard)",
+            "under torchtitan (nearest: loss=standard, --loss standard)",
         ),
         (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none)"),
         (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none)"),

@@ -218,6 +218,6 @@ def test_a_nanogpt_file_that_evaluates_names_what_would_train() -> None:
 
 
 def test_llama_factorys_stage_of_orpo() -> None:
-    text = "llamafactory-cli train --stage {} --do_train --model_name_or_path meta-llama/Llama-3.2-1B --dataset pairs"
+    text = "python src/train_bash.py --stage {} --do_train --model_name_or_path meta-llama/Llama-3.2-1B --dataset pairs"
     holds(job(text.format("orpo") + " --finetuning_type lora\n", "orpo.sh"), loss="orpo", padding="right")
     holds(job(text.format("sft") + " --finetuning_type lora\n", "sft.sh"), loss=None, padding=None)

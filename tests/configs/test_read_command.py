@@ -142,7 +142,9 @@ def test_gpus_are_all_of_them_for_a_file_that_leaves_their_number_to_its_launche
 def test_a_type_of_model_within_settings_makes_no_model_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "ltd.json"
     routing = '{"data_routing": {"random_ltd": {"enabled": true, "model_type": "decoder"}}}'
-    path.write_text(f'{{"train_micro_batch_size_per_gpu": 2, "data_efficiency": {routing}}}')
+    path.write_text(
+        f'{{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {{"stage": 1}}, "data_efficiency": {routing}}}'
+    )
     ran = run("fit", path, "--gpu", "h100")
     assert ran.code == 2
     assert "leaves model open" in ran.err
