@@ -80,6 +80,7 @@ UNMODELLED = {
     "model.config_overrides.*": "changes to the model's configuration",
     "model.block_overrides.*": "blocks that differ",
     "model.attention_bias": "biases of attention",
+    "model.attention_patch_type": "an attention of llm-foundry's own in Llama, of releases before 0.7",
     "model.embedding_fraction": "a part of the embedding's gradient",
     "model.use_pad_tok_in_ffn": "padding is left out of the MLP",
     "model.final_logit_softcapping": "logits are capped",
