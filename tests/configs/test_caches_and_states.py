@@ -57,3 +57,11 @@ def test_deepspeeds_compressing_optimizers_are_asked_for(name: str, near: str) -
     assert "optimizer" not in found.job
     assert f"--optimizer {near}" in found.open["optimizer"]
     holds(job(text.format("MuAdamW"), "ds.json"), optimizer="adamw")
+
+
+@pytest.mark.parametrize(
+    ("params", "means"), [('"momentum": 0.9', "sgd-momentum"), ('"momentum": 0', "sgd"), ("", "sgd")]
+)
+def test_deepspeeds_sgd_has_a_state_with_momentum(params: str, means: str) -> None:
+    text = f'{{"train_micro_batch_size_per_gpu": 8, "optimizer": {{"type": "SGD", "params": {{{params}}}}}}}'
+    holds(job(text, "ds.json"), optimizer=means)

@@ -221,3 +221,14 @@ def test_llama_factorys_stage_of_orpo() -> None:
     text = "python src/train_bash.py --stage {} --do_train --model_name_or_path meta-llama/Llama-3.2-1B --dataset pairs"
     holds(job(text.format("orpo") + " --finetuning_type lora\n", "orpo.sh"), loss="orpo", padding="right")
     holds(job(text.format("sft") + " --finetuning_type lora\n", "sft.sh"), loss=None, padding=None)
+
+
+def test_llama_factorys_old_names_of_what_is_trained() -> None:
+    text = (
+        "python src/train_bash.py --stage sft --do_train --model_name_or_path meta-llama/Llama-2-7b-hf --dataset own "
+    )
+    text += "--finetuning_type freeze "
+    old = job(text + "--name_module_trainable all --num_layer_trainable 8\n", "pro.sh")
+    new = job(text + "--freeze_trainable_modules all --freeze_trainable_layers 8\n", "pro.sh")
+    assert old == new
+    assert "layers.0-23" in old["frozen"]

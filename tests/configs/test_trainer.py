@@ -626,7 +626,9 @@ def test_a_teacher_of_trl() -> None:
 
 
 def test_keys_that_several_preferences_have_are_dpos_and_said() -> None:
-    text = "model_name_or_path: meta-llama/Llama-3.2-1B\nbf16: true\nmax_length: 512\nbeta: 0.1\nmax_prompt_length: 256\n"
+    text = (
+        "model_name_or_path: meta-llama/Llama-3.2-1B\nbf16: true\nmax_length: 512\nbeta: 0.1\nmax_prompt_length: 256\n"
+    )
     found = meant(text, "a.yaml")
     assert found.job["loss"] == "dpo"
     assert any("--loss orpo" in note for note in found.notes)

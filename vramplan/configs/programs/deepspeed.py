@@ -156,7 +156,10 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     if name is None:
         return
     plain = name.lower()
-    if plain in OPTIMIZERS:
+    momentum = "optimizer.params.momentum"
+    if plain in ("sgd", "musgd") and sheet.given(momentum) and sheet.number(momentum):  # torch.optim.SGD
+        meaning.say("optimizer", "sgd-momentum", "optimizer.type", momentum)
+    elif plain in OPTIMIZERS:
         meaning.say("optimizer", OPTIMIZERS[plain], "optimizer.type")
     elif plain in COMPRESSED:
         word = COMPRESSED[plain]

@@ -33,6 +33,7 @@ UNDERSTOOD = names(
     """
     train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping fp16 fp16.enabled
     bf16 bf16.enabled bfloat16.enabled optimizer optimizer.type tensor_parallel.autotp_size zero_optimization
+    optimizer.params.momentum
     zero_optimization.stage zero_optimization.overlap_comm zero_optimization.contiguous_gradients
     zero_optimization.cpu_offload zero_optimization.cpu_offload_param zero_optimization.cpu_offload_params
     zero_optimization.offload_optimizer zero_optimization.offload_optimizer.device zero_optimization.offload_param
