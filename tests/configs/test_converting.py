@@ -154,6 +154,22 @@ def is_alike(key: str, one: Any, other: Any) -> bool:
 
 QLORA = EXAMPLES["lit.yaml"].replace("bf16-true\n", "bf16-true\nquantize: bnb.nf4\nlora_r: 8\nlora_query: true\n")
 
+PREFERENCES = """
+base_model: meta-llama/Llama-3.1-8B
+rl: dpo
+adapter: lora
+load_in_8bit: true
+lora_r: 8
+lora_alpha: 16
+lora_target_linear: true
+sequence_len: 2048
+micro_batch_size: 1
+gradient_accumulation_steps: 1
+bf16: true
+gradient_checkpointing: true
+datasets: [{path: pairs, type: chatml.intel}]
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "words", "said"),
@@ -163,6 +179,13 @@ QLORA = EXAMPLES["lit.yaml"].replace("bf16-true\n", "bf16-true\nquantize: bnb.nf
         (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=ddp, --sharding ddp"),
         (QLORA, ("torchtune",), "torchtune has no setting for quantization=nf4 (nearest: quantization=nf4-double"),
         (EXAMPLES["tune.yaml"], ("trl",), "trl has no setting for loss=chunked:8 (nearest: loss=standard"),
+        (
+            PREFERENCES,
+            ("torchtitan", "--gpus", "8"),
+            "under torchtitan (nearest: loss=standard, --loss standard)",
+        ),
+        (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none)"),
+        (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none)"),
     ],
 )
 def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...], said: str, tmp_path: Path) -> None:

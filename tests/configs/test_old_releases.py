@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
@@ -215,3 +216,31 @@ def test_a_nanogpt_file_that_evaluates_names_what_would_train() -> None:
     with pytest.raises(InputError, match="eval_only = False"):
         meant(text.format(True), "own.py")
     assert meant(text.format(False), "own.py").job["model"] == "gpt2"
+
+
+def test_llama_factorys_stage_of_orpo() -> None:
+    text = "python src/train_bash.py --stage {} --do_train --model_name_or_path meta-llama/Llama-3.2-1B --dataset pairs"
+    holds(job(text.format("orpo") + " --finetuning_type lora\n", "orpo.sh"), loss="orpo", padding="right")
+    holds(job(text.format("sft") + " --finetuning_type lora\n", "sft.sh"), loss=None, padding=None)
+
+
+def test_llama_factorys_old_names_of_what_is_trained() -> None:
+    text = (
+        "python src/train_bash.py --stage sft --do_train --model_name_or_path meta-llama/Llama-2-7b-hf --dataset own "
+    )
+    text += "--finetuning_type freeze "
+    old = job(text + "--name_module_trainable all --num_layer_trainable 8\n", "pro.sh")
+    new = job(text + "--freeze_trainable_modules all --freeze_trainable_layers 8\n", "pro.sh")
+    assert old == new
+    assert "layers.0-23" in old["frozen"]
+
+
+def test_adapters_in_fp32_over_fp16_weights_are_answered(tmp_path: Path) -> None:
+    """The Trainer scales the loss, and the gradients of the adapters are in fp32, as LLaMA-Factory upcasts them."""
+    text = "python src/train_bash.py --stage sft --do_train --model_name_or_path meta-llama/Llama-3.2-1B --dataset own "
+    text += "--cutoff_len 256 --fp16 --finetuning_type "
+    holds(job(text + "lora\n", "a.sh"), precision="amp-fp16", weight_dtype="fp16", grad_scaler=None)
+    holds(job(text + "full\n", "a.sh"), precision="amp-fp16", weight_dtype="fp32", grad_scaler=True)
+    path = tmp_path / "a.sh"
+    path.write_text(text + "lora\n", "utf-8")
+    assert run("fit", path, "--gpu", "h100").code == 0

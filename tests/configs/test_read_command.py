@@ -137,3 +137,24 @@ def test_gpus_are_all_of_them_for_a_file_that_leaves_their_number_to_its_launche
     ran = run("fit", path, "--gpu", "h100", "--gpus", gpus, "--format", "json")
     split = ran.document["job"]["parallel"]
     assert (split["data"], split["tensor"]) == (replicas, 2), ran.err
+
+
+def test_a_type_of_model_within_settings_makes_no_model_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "ltd.json"
+    routing = '{"data_routing": {"random_ltd": {"enabled": true, "model_type": "decoder"}}}'
+    path.write_text(
+        f'{{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {{"stage": 1}}, "data_efficiency": {routing}}}'
+    )
+    ran = run("fit", path, "--gpu", "h100")
+    assert ran.code == 2
+    assert "leaves model open" in ran.err
+    path.write_text('{"model_type": "llama", "hidden_size": 64}')
+    assert "leaves model open" not in run("fit", path, "--gpu", "h100").err
+
+
+def test_the_precision_that_a_hint_names_goes_with_the_sharding(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    for kind, word in (("FSDP", "fsdp-bf16"), ("DEEPSPEED", "mixed-bf16")):
+        more = "deepspeed_config: {zero_stage: 2}\n" if kind == "DEEPSPEED" else "fsdp_config: {fsdp_version: 2}\n"
+        path.write_text(f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_processes: 4\n{more}")
+        assert f"(--precision {word})" in run("fit", path, "--gpu", "h100").err

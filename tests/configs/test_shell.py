@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.configs.meant import job
+from tests.configs.meant import holds, job
 from vramplan.configs import shell
 
 
@@ -126,3 +126,17 @@ def test_the_shell_that_srun_starts_knows_exported_variables() -> None:
 def test_what_srun_hands_out_are_the_gpus(command: str, devices: int | None) -> None:
     words = "--model_name_or_path gpt2 --per_device_train_batch_size 2 --output_dir out --bf16 True"
     assert job(f"{command} {words}\n", "run.sh").get("parallel.data") == devices
+
+
+def test_a_command_whose_output_a_variable_keeps_trains_where_no_other_does() -> None:
+    text = """
+        COMMON=(--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32)
+        PORT=$(python free_port.py)
+        BATCH="--micro-batch-size 3 --global-batch-size 6"
+        output=$(torchrun --nproc_per_node=2 pretrain_gpt.py "${COMMON[@]}" $BATCH 2>&1)
+        echo "$output"
+    """
+    found = job(text, "own.sh")
+    holds(found, sequence_length=32, micro_batch_size=3, parallel__data=2)
+    again = text.replace("echo", "torchrun pretrain_gpt.py ${COMMON[@]} --micro-batch-size 5 --global-batch-size 5 #")
+    holds(job(again, "own.sh"), micro_batch_size=5)

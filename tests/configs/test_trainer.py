@@ -623,3 +623,14 @@ def test_a_teacher_of_trl() -> None:
     holds(found.job, teacher="Qwen/Qwen2-1.5B-Instruct", distillation="jsd", padding="right")
     assert "lmbda" in str(found.unmodelled)
     holds(meant(text + "beta: 1.0\nlmbda: 0.0\n", "a.yaml").job, distillation="reverse-kl")
+
+
+def test_keys_that_several_preferences_have_are_dpos_and_said() -> None:
+    text = (
+        "model_name_or_path: meta-llama/Llama-3.2-1B\nbf16: true\nmax_length: 512\nbeta: 0.1\nmax_prompt_length: 256\n"
+    )
+    found = meant(text, "a.yaml")
+    assert found.job["loss"] == "dpo"
+    assert any("--loss orpo" in note for note in found.notes)
+    for more in ("loss_type: ipo\n", "precompute_ref_log_probs: true\n", "# ORPOTrainer\n"):
+        assert not any("--loss orpo" in note for note in meant(text + more, "a.yaml").notes)

@@ -113,6 +113,7 @@ def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
         "key_value_heads",
         "head_size",
         "tied_embeddings",
+        "gated_mlp",
     )
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False

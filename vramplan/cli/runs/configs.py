@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -73,9 +74,19 @@ def kind_of(path: str) -> str:
     ):
         if _JOBS.search(text):
             return JOB
-        if _MODEL.search(text) and (path.lower().endswith(".json") or _PROFILE.search(text) or not is_known(path)):
+        is_json = path.lower().endswith(".json") and _is_model(text)
+        if _MODEL.search(text) and (is_json or _PROFILE.search(text) or not is_known(path)):
             return MODEL  # `model_type` is a key of training programs too
     return CONFIG
+
+
+def _is_model(text: str) -> bool:
+    """Whether the keys that tell a model stand at the top of a JSON text: DeepSpeed has some further below."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return True  # said where it is read
+    return isinstance(found, Mapping) and bool(found.keys() & {"kind", "model_type", "architectures"})
 
 
 def asked_of(
@@ -228,7 +239,7 @@ def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
             continue
         said = _OPTION.search(reason)
         names_value = said is not None and (said[2] or "").islower()  # as in (--sharding zero3)
-        hint = said[1] if said is not None and names_value else _value_of(key)
+        hint = said[1] if said is not None and names_value else _value_of(key, given)
         missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, hint, file))
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
@@ -255,8 +266,10 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     return key not in ("parallel", "parallel.fsdp_version")
 
 
-def _value_of(key: str) -> str:
-    """The option that gives a key, with a value."""
+def _value_of(key: str, given: Mapping[str, Any]) -> str:
+    """The option that gives a key, with a value that goes with what is given."""
+    if key == "precision" and str(given.get("parallel.sharding")).startswith(("fsdp", "hsdp")):
+        return "--precision fsdp-bf16"
     row = next((row for row in table.TABLE if row.key == key), None)
     return EXAMPLES.get(key) or (f"{row.option} VALUE" if row is not None else "--model FILE with all of its sizes")
 

@@ -17,7 +17,7 @@ from vramplan.configs.asked import Writer, nested
 from vramplan.configs.carried import MAY_BE_LEFT_OUT, carried, changes, decisive
 from vramplan.configs.writers import MODULES
 from vramplan.configs.writing import Unsaid, WrittenFiles, causes, nearest_said, unsaid, word_of
-from vramplan.errors import InputError, UsageError
+from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
 from vramplan.planner.decision import ALWAYS, decide
@@ -151,13 +151,15 @@ def converted(
 def _with_nearest(
     error: InputError, keys: Mapping[str, Any], echo: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> InputError:
-    """What another program cannot run, with what it has instead where a hint would name a third."""
+    """What another program cannot run, each with what it has instead."""
     left, found = dict(keys), error
     for _ in range(MOST_NAMED):  # what goes may leave others without what they belong to
         named = tuple(problem.key for problem in found.problems if problem.key)
         if any(one.partition(".")[0] == "model" for one in named):  # nothing is near to another model
             return InputError(dict.fromkeys((*error.problems, *found.problems)))
         fewer = {key: value for key, value in left.items() if key not in named and not key.startswith(_below(named))}
+        if len(fewer) == len(left):  # what is wrong follows from others: the program's own then
+            fewer = {key: value for key, value in left.items() if key in OF_ANY_PROGRAM}
         if len(fewer) == len(left):
             return error
         left = fewer
@@ -168,15 +170,21 @@ def _with_nearest(
             found = other
     else:
         return error
-    return InputError(
-        problem._replace(hint=nearest_said(problem.key, nearest.get(problem.key)))
-        if problem.key is not None and "runtime" in (problem.hint or "")
-        else problem
-        for problem in error.problems
-    )
+    return InputError(_nearer(problem, keys, nearest) for problem in error.problems)
+
+
+def _nearer(problem: Problem, keys: Mapping[str, Any], nearest: Mapping[str, Any]) -> Problem:
+    """A problem with what a program has in the place of a value; one of a group of keys stays as it is."""
+    key = problem.key
+    if key is None or any(one.startswith(f"{key}.") and value for one, value in nearest.items()):
+        return problem
+    near, is_group = nearest.get(key), any(one.startswith(f"{key}.") for one in keys)
+    return problem if near == keys.get(key) and not is_group else problem._replace(hint=nearest_said(key, near))
 
 
 MOST_NAMED = 6  # keys, of which few need others
+OF_ANY_PROGRAM = frozenset(("runtime", "model", "sequence_length", "target_length", "micro_batch_size", "gpu"))
+"""Keys that each program has, with which it runs as it does by itself."""
 
 
 def _below(groups: Sequence[str]) -> tuple[str, ...]:

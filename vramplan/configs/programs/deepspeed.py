@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs.deepspeed_keys import (
+    COMPRESSED,
     OF_STAGE_3,
     OPTIMIZERS,
     RELEASES,
     SIZES,
     TABLE,
-    WORDLESS,
     ZERO,
     passed_over,
 )
@@ -156,11 +156,15 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     if name is None:
         return
     plain = name.lower()
-    if plain in OPTIMIZERS:
+    momentum = "optimizer.params.momentum"
+    if plain in ("sgd", "musgd") and sheet.given(momentum) and sheet.number(momentum):  # torch.optim.SGD
+        meaning.say("optimizer", "sgd-momentum", "optimizer.type", momentum)
+    elif plain in OPTIMIZERS:
         meaning.say("optimizer", OPTIMIZERS[plain], "optimizer.type")
-    elif plain in WORDLESS:
-        meaning.say("optimizer", plain, "optimizer.type")
-        meaning.note(f"optimizer.type: a job has no word for {name}")
+    elif plain in COMPRESSED:
+        word = COMPRESSED[plain]
+        errors = "the errors of its compression, a number for each weight and for each that a device serves"
+        meaning.ask("optimizer", f"{name} keeps {errors}; {word} has all its other states (--optimizer {word})")
     else:
         sheet.problem("optimizer.type", f"{name!r} is no optimizer of DeepSpeed", near_matches(name, OPTIMIZERS))
 

@@ -33,6 +33,7 @@ UNDERSTOOD = names(
     """
     train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping fp16 fp16.enabled
     bf16 bf16.enabled bfloat16.enabled optimizer optimizer.type tensor_parallel.autotp_size zero_optimization
+    optimizer.params.momentum
     zero_optimization.stage zero_optimization.overlap_comm zero_optimization.contiguous_gradients
     zero_optimization.cpu_offload zero_optimization.cpu_offload_param zero_optimization.cpu_offload_params
     zero_optimization.offload_optimizer zero_optimization.offload_optimizer.device zero_optimization.offload_param
@@ -130,8 +131,15 @@ OPTIMIZERS = {
     "muon": "muon",
     "adagrad": "adagrad",
     "lamb": "lamb",
+    "muadam": "adam",
+    "muadamw": "adamw",
+    "musgd": "sgd",
 }
-WORDLESS = ("onebitadam", "zerooneadam", "onebitlamb", "muadam", "muadamw", "musgd")
+"""The last three have the states of their namesakes, with learning rates of muP (mup/optim.py)."""
+
+COMPRESSED = {"onebitadam": "adam", "zerooneadam": "adam", "onebitlamb": "lamb"}
+"""Optimizers that keep what compression left out of the gradients, and whose states a job has: runtime/fp16/onebit."""
+
 TABLE = Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED)
 
 SLIP = 0.8  # of difflib: `gradient_acumulation_steps` is a slip, `moe` is another program's

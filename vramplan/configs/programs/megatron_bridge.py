@@ -18,6 +18,7 @@ from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs import megatron_bridge_keys as keys
 from vramplan.configs.programs.megatron.computing import said
 from vramplan.configs.programs.megatron.devices import ends_of
+from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.programs.megatron_bridge_models import model_of
 from vramplan.configs.programs.nemo_recipes import TARGETS
 from vramplan.configs.sheet import Meaning, Program, Sheet
@@ -214,10 +215,8 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     modules = sheet.texts("model.recompute_modules") or ["core_attn"]
     of = ("model.recompute_granularity", "model.recompute_num_layers")
     if granularity == "full":
-        word = "full" if each == 1 or method == "block" else f"every:{each}"
-        meaning.say("activation_checkpointing", word, *of)
-        if method == "block":
-            meaning.lack("model.recompute_method", "some blocks, and each is counted as recomputed")
+        layers = sheet.count("model.num_layers")
+        whole_blocks(meaning, method, each, layers, *of, method_key="model.recompute_method")
     elif granularity == "selective":
         word = "selective" if "core_attn" in modules else "none"
         meaning.say("activation_checkpointing", word, of[0], "model.recompute_modules")

@@ -19,6 +19,7 @@ from vramplan.configs.command import Words, assigned, named, option
 from vramplan.configs.programs import nemo_keys as keys_of
 from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
+from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table
@@ -61,6 +62,9 @@ OPTIMIZERS = {
     "sgd": "sgd",
     "adafactor": "adafactor",
 }
+ALIGNER = ("sft", "rm", "dpo", "kto", "knowledge_distillation")
+"""Parts of `trainer` in files of NeMo-Aligner, whose own loops clip gradients."""
+
 DISTRIBUTED = ("distributed_fused_adam", "mcore_distributed_optim")
 TARGETS = {
     "attention_qkv": ("q_proj", "k_proj", "v_proj"),
@@ -228,8 +232,8 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
         words = {"full": "fsdp", "grad": "fsdp-grad-op", "hybrid": "hsdp:8"}
         meaning.say("parallel.sharding", words.get(strategy, "fsdp"), "model.fsdp", "model.fsdp_sharding_strategy")
         meaning.say("parallel.fsdp_version", 1, "model.fsdp")
-    norm = sheet.number("trainer.gradient_clip_val")
-    norm = norm or sheet.number("trainer.sft.gradient_clip_val") or sheet.number("trainer.rm.gradient_clip_val")
+    clips = ("trainer.gradient_clip_val", *(f"trainer.{part}.gradient_clip_val" for part in ALIGNER))
+    norms = {key: sheet.number(key) for key in clips}
     if any(key == "model.dpo" or key.startswith("model.dpo.") for key in sheet.written):
         meaning.say("loss", "dpo", "model.dpo")
     kind = sheet.text("model.reward_model_type")  # NeMo-Aligner, examples/nlp/gpt/train_reward_model.py
@@ -244,7 +248,8 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("expert_capacity_factor", factor, "model.moe_expert_capacity_factor")
         if sheet.flag("model.moe_pad_expert_input_to_capacity"):
             meaning.say("expert_pad_to_capacity", True, "model.moe_pad_expert_input_to_capacity")
-    meaning.say("max_gradient_norm", norm or None, "trainer.gradient_clip_val")
+    clip = next((key for key in reversed(clips) if norms[key]), clips[0])
+    meaning.say("max_gradient_norm", norms[clip] or None, clip)
 
 
 def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
@@ -252,16 +257,15 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     method = sheet.text("model.activations_checkpoint_method")
     each = 1
     if granularity == "full":  # another reads none
-        each = sheet.count("model.activations_checkpoint_num_layers") or 1
+        count = sheet.count("model.activations_checkpoint_num_layers")
+        each = count if count or (count == 0 and method == "block") else 1
     sheet.get("model.activations_checkpoint_num_layers")
     of = ("model.activations_checkpoint_granularity", "model.activations_checkpoint_num_layers")
     if granularity == "selective":
         meaning.say("activation_checkpointing", "selective", of[0])
     elif granularity == "full":
-        word = "full" if method == "block" or each == 1 else f"every:{each}"
-        meaning.say("activation_checkpointing", word, *of)
-        if method == "block":
-            meaning.lack("model.activations_checkpoint_method", "some blocks, and each is counted as recomputed")
+        layers = sheet.count("model.num_layers")
+        whole_blocks(meaning, method, each, layers, *of, method_key="model.activations_checkpoint_method")
     elif granularity in (None, "null", "None"):
         meaning.say("activation_checkpointing", "none", of[0])
     else:

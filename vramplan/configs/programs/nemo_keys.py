@@ -21,7 +21,8 @@ UNDERSTOOD = names(
     model.peft.lora_tuning.adapter_dim model.peft.lora_tuning.alpha model.peft.lora_tuning.adapter_dropout
     model.data.train_ds.max_seq_length model.data.seq_length model.rampup_batch_size
     model.data.train_ds.packed_sequence model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
-    trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val model.model_parallel_size
+    trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val trainer.dpo.gradient_clip_val model.model_parallel_size
+    trainer.kto.gradient_clip_val trainer.knowledge_distillation.gradient_clip_val
     model.dpo model.dpo.* model.kto model.kto.* model.reward_model_type
     """
 )
@@ -52,7 +53,7 @@ WITHOUT_EFFECT = names(
     model.peft.selective_tuning.* chat chatbot_config.* server port web_server share username password web_port
     model.name restore_from_path model.peft.restore_from_ckpt_name inference.* model.test_ds.* model.hparams_file
     model.precision model.embedding_init_method_std model.tokens_head_bias
-    model.share_decoder_tokens_head_embeddings model.megatron_legacy model.add_pooler model.add_lm_head
+    model.megatron_legacy model.add_pooler model.add_lm_head
     model.nemo_path model.pretrained_checkpoint.* model.pretrained_model_path model.restore_path model.head_scale
     export.* start_from_idx end_at_idx output_path top_k model.steerlm model.steerlm2.* model.steerable_attributes.*
     model.forward_micro_batch_size model.temperature model.num_soft_negatives model.use_all_possible_negatives

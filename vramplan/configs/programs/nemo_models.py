@@ -20,6 +20,7 @@ from vramplan.configs.programs.megatron.kinds import (
     MIXTRAL,
     NEMOTRON,
     STARCODER,
+    T5,
     Kind,
     vocabulary_of_size,
 )
@@ -39,7 +40,8 @@ UNDERSTOOD = names(
     model.mcore_customization_config.new_decoder_architecture model.mcore_customization_config.parallel_attention
     model.encoder.num_layers model.encoder.hidden_size model.encoder.ffn_hidden_size
     model.encoder.num_attention_heads model.decoder.num_layers model.vocab_size model.share_token_embeddings
-    model.pipeline_model_parallel_split_rank model.max_position_embeddings
+    model.share_decoder_tokens_head_embeddings model.tokenizer.num_sentinel_tokens model.max_position_embeddings
+    model.pipeline_model_parallel_split_rank
     """
 )
 VOCABULARIES = {"GPT2BPETokenizer": 50257, "BertWordPieceLowerCase": 30522, "BertWordPieceCase": 28996}
@@ -184,11 +186,34 @@ def _is_t5(sheet: Sheet) -> bool:
 def _t5(sheet: Sheet, meaning: Meaning) -> None:
     sheet.under("model.encoder")
     sheet.under("model.decoder")
-    sizes = [sheet.count(f"model.encoder.{key}") or usual for key, usual in zip(ENCODER, BASE, strict=True)]
-    known = sheet.shape_named({"family": "t5", **dict(zip(SIZES, sizes, strict=True))})
+    counted = [sheet.count(f"model.encoder.{key}") or usual for key, usual in zip(ENCODER, BASE, strict=True)]
+    tied = bool(sheet.flag("model.share_decoder_tokens_head_embeddings", True))
+    gated = "glu" in (sheet.text("model.encoder.activation") or "").lower()
+    sizes: dict[str, Any] = {"family": "t5", **dict(zip(SIZES, counted, strict=True)), "tied_embeddings": tied}
     of = tuple(f"model.encoder.{key}" for key in ENCODER)
+    known = sheet.shape_named({**sizes, "gated_mlp": gated})
     if known:
         meaning.say("model", known, *of)
     else:
-        meaning.ask("model", f"no T5 of the catalogue has the sizes {' x '.join(map(str, sizes))} (--model NAME)")
+        _own_t5(sheet, meaning, sizes, gated)
     meaning.say("target_length", sheet.count("model.data.seq_length_dec", DECODER_TOKENS), "model.data.seq_length_dec")
+
+
+def _own_t5(sheet: Sheet, meaning: Meaning, sizes: dict[str, Any], gated: bool) -> None:
+    """A T5 that the catalogue does not have, as NeMo's of 220 million parameters: gates beside one shared table."""
+    tokens = sheet.text("model.tokenizer.type") or ""
+    vocabulary = sheet.count("model.vocab_size") or VOCABULARIES.get(tokens)
+    if vocabulary is None:
+        meaning.ask("model.vocabulary_size", f"the tokenizer {tokens or '(none)'} says how many tokens there are")
+        vocabulary = T5.vocabulary_size or 0
+    else:
+        vocabulary += sheet.count("model.tokenizer.num_sentinel_tokens") or 0
+    layers, width, heads = sizes["layers"], sizes["hidden_size"], sizes["attention_heads"]
+    decoder = sheet.count("model.decoder.num_layers") or layers
+    head_size = sheet.count("model.encoder.kv_channels") or width // heads
+    attention, matrices = 4 * head_size * heads * width, (3 if gated else 2) * width * sizes["intermediate_size"]
+    billions = (layers * (attention + matrices) + decoder * (2 * attention + matrices) + vocabulary * width) / 1e9
+    shape: dict[str, Any] = {"name": f"t5-{billions:.1f}b", **sizes, "head_size": head_size}
+    shape |= {"decoder_layers": decoder, "gated_mlp": gated, "vocabulary_size": vocabulary}
+    shape["activation"] = "gelu_new" if gated else "gelu"
+    meaning.say("model", shape, *(f"model.encoder.{key}" for key in ENCODER))

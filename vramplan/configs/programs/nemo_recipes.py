@@ -17,6 +17,7 @@ from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.devices import ends_of
+from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 from vramplan.configs.written import Written
@@ -259,10 +260,15 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("max_gradient_norm", clip or None, "optim.clip_grad")
     granularity = sheet.text("model.config.recompute_granularity")
     each = sheet.count("model.config.recompute_num_layers") or 1
-    checkpoints = {"full": "full" if each == 1 else f"every:{each}", "selective": "selective"}
+    method_key = "model.config.recompute_method"
     of = ("model.config.recompute_granularity", "model.config.recompute_num_layers")
-    meaning.say("activation_checkpointing", checkpoints.get(granularity or "", "none"), *of)
-    sheet.text("model.config.recompute_method")
+    method = sheet.text(method_key)
+    if granularity == "full":
+        named = meaning.job.get("model")
+        layers = sheet.layers_of(named.value) if named is not None and isinstance(named.value, str) else None
+        whole_blocks(meaning, method, each, layers, *of, method_key=method_key)
+    else:
+        meaning.say("activation_checkpointing", "selective" if granularity == "selective" else "none", *of)
     if any(key.startswith("data.packed_sequence_specs") for key in sheet.written):
         meaning.say("packing", True, "data.packed_sequence_specs._class")
         meaning.say("attention", "flash", "data.packed_sequence_specs._class")  # it takes lengths of sequences alone

@@ -24,7 +24,7 @@ UNDERSTOOD = names(
     attn_implementation use_flash_attn zero_stage offload_optimizer offload_param sequence_parallel_size
     tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model program
     use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree fsdp_num_replicas
-    shard_degree num_replicas attn_backend launcher.nnodes launcher.nproc_per_node
+    shard_degree num_replicas attn_backend launcher.nnodes launcher.nproc_per_node cp_degree cp_strategy
     """
 )
 WITHOUT_EFFECT = names(
@@ -49,8 +49,6 @@ UNMODELLED = {
     "load_balancing_loss": "the balancing loss of the experts",
     "loss_implementation": "how the loss is computed",
     "activation_checkpointing_modules": "what is recomputed",
-    "cp_degree": "context parallelism",
-    "cp_strategy": "context parallelism",
     "cache_logprobs_only": "only the reference's log-probabilities are computed",
     "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
 }
@@ -82,7 +80,8 @@ PREFERENCES, TUNING = ("dpo", "dpo_tune_cache", "dpo_tune"), ("finetune", "olmo_
 BESIDE = "dpo_tune"
 """The script that computes the reference in each step. Source: 91df2a61^, open_instruct/dpo_tune.py."""
 
-OF_OLMO_CORE = ("dpo", "olmo_core_finetune")
+OLMO_SFT = "olmo_core_finetune"
+OF_OLMO_CORE = ("dpo", OLMO_SFT)
 """Scripts that train with OLMo-core under FSDP2. Source: open_instruct/dpo.py, TransformerDataParallelConfig."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
@@ -143,8 +142,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say(ours, sheet.count(key), key)
     norm = sheet.number("max_grad_norm") if sheet.given("max_grad_norm") else sheet.number("clip_grad_norm")
     meaning.say("max_gradient_norm", norm if norm and norm > 0 else None, "clip_grad_norm", "max_grad_norm")
-    on = sheet.flag("gradient_checkpointing")
-    meaning.say("activation_checkpointing", "full" if on else "none", "gradient_checkpointing")
+    _checkpointing(sheet, meaning, program)
     kernel = sheet.text("attn_implementation") or ""
     if sheet.text("attn_backend") == "torch":  # of OLMo-core, whose others are those of FlashAttention
         kernel = "sdpa"
@@ -154,7 +152,13 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     adapter = _adapter(sheet, meaning)
     _optimizer(sheet, meaning)
     _loss(sheet, meaning, adapter)
-    if sheet.flag("packing"):
+    if sheet.flag("packing") and "padding" in meaning.job:  # a trainer of preferences then pads nothing
+        del meaning.job["padding"]
+        if program in OF_OLMO_CORE:  # padding_free_collator.py fills one row of max_seq_length tokens
+            meaning.say("micro_batch_size", 1, "packing", "max_seq_length")
+        else:
+            meaning.note("packing: sequences stand one behind the other, each counted at its full length")
+    elif sheet.flag("packing"):
         meaning.say("packing", True, "packing")
     alone = bool(sheet.flag("use_qlora")) and "parallel.sharding" not in sheet.beside  # it goes without DeepSpeed
     if program in OF_OLMO_CORE:
@@ -170,8 +174,29 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     else:
         meaning.say("precision", "mixed-bf16", "finetune.py loads bf16", "the launcher's DeepSpeed file")
     _devices(sheet, meaning)
-    for key in ("use_slow_tokenizer", "activation_memory_budget", "compile_model", "activation_checkpointing_mode"):
-        sheet.get(key)
+    sheet.get("use_slow_tokenizer")
+
+
+def _checkpointing(sheet: Sheet, meaning: Meaning, program: str) -> None:
+    """Say what is recomputed.
+
+    Source: allenai/open-instruct main (e6c3044a), finetune.py; dpo_tune_cache.py, where any budget below 1 turns
+    checkpoints on; olmo_core_utils.py, build_ac_config.
+    """
+    key, budget_key, mode_key = "activation_checkpointing", "activation_memory_budget", "activation_checkpointing_mode"
+    on, budget = sheet.flag("gradient_checkpointing"), sheet.number(budget_key)
+    mode, compiled = sheet.text(mode_key), sheet.flag("compile_model") is not False
+    saves = budget is not None and budget < 1
+    if program not in OF_OLMO_CORE:
+        meaning.say(key, "full" if on or saves else "none", budget_key if saves else "gradient_checkpointing")
+    elif mode == "selected_modules":
+        meaning.say(key, "full", mode_key)
+        meaning.lack(mode_key, "each part of a block recomputed by itself, and whole blocks are counted")
+    elif saves and compiled:
+        meaning.say(key, "full", budget_key)
+        meaning.lack(budget_key, f"the compiler keeps that share of activations ({budget}), and full checkpoints count")
+    else:
+        meaning.say(key, "none", budget_key)
 
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
@@ -214,7 +239,8 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     sheet.get("beta")
     sheet.get("dpo_beta")
     liger = sheet.flag("use_liger_kernel")
-    is_preference = _program_of(sheet) in PREFERENCES or sheet.given("num_epochs")  # SFT's are num_train_epochs
+    program = _program_of(sheet)
+    is_preference = program in PREFERENCES or (not program and sheet.given("num_epochs"))  # not finetune.py's word
     if word in DPO or (not word and (beta or is_preference)):
         meaning.say("loss", "dpo", key)
         if _program_of(sheet) == BESIDE:
@@ -236,10 +262,14 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     tensor = sheet.count("tensor_parallel_degree")
     if tensor and tensor > 1:
         meaning.say("parallel.tensor", tensor, "tensor_parallel_degree")
-    for key in ("context_parallel_degree", "sequence_parallel_size"):
-        context = sheet.count(key)
-        if context and context > 1:
+    context = 1
+    for key in ("context_parallel_degree", "sequence_parallel_size", "cp_degree"):
+        degree = sheet.count(key) or 1
+        if degree > 1:
+            context = degree
             meaning.say("parallel.context", context, key)
+    if sheet.text("cp_strategy") == "ulysses" and context > 1:
+        meaning.lack("cp_strategy", "ulysses splits heads, and a ring is counted")
     stage = sheet.count("zero_stage")
     offload = [*(["optimizer", "gradients"] if sheet.flag("offload_optimizer") else [])]
     offload += ["parameters"] if sheet.flag("offload_param") else []
@@ -256,8 +286,11 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.data", shards * replicas, *given)
     sheet.get("total_batch_size")
     each, nodes = sheet.count("launcher.nproc_per_node"), sheet.count("launcher.nnodes") or 1
-    if each:
-        meaning.say("parallel.data", each * nodes, "launcher.nproc_per_node", "launcher.nnodes")
+    group = (tensor or 1) * context
+    if each and each * nodes % group == 0:
+        meaning.say("parallel.data", each * nodes // group, "launcher.nproc_per_node", "launcher.nnodes")
+        if _program_of(sheet) == OLMO_SFT and nodes > 1:
+            meaning.say("parallel.sharding", f"hsdp:{each // context}", "launcher.nproc_per_node", "launcher.nnodes")
     sharded = stage or "parallel.sharding" in {**meaning.job, **sheet.beside}
     if not sharded:
         meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")

@@ -73,7 +73,7 @@ ARGUMENTS = names(
     """
     output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs
     warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 adam_epsilon average_tokens_across_devices
-    bf16_full_eval fp16_full_eval use_cache logging_strategy logging_steps logging_first_step log_on_each_node
+    bf16_full_eval fp16_full_eval logging_strategy logging_steps logging_first_step log_on_each_node
     logging_nan_inf_filter logging_dir include_num_input_tokens_seen include_tokens_per_second log_level
     log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
     trackio_static_space_id eval_strategy evaluation_strategy eval_steps eval_delay prediction_loss_only

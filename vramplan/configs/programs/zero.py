@@ -259,10 +259,13 @@ def zero_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     for name in MUST_MATCH:
         if isinstance(config.get(name), int | float) and not isinstance(config[name], bool):
             facts[name] = config[name]
-    kind = config.get("optimizer")
-    kind = kind.get("type") if isinstance(kind, Mapping) else None
-    if isinstance(kind, str):
+    named = config.get("optimizer")
+    kind = named.get("type") if isinstance(named, Mapping) else None
+    if isinstance(named, Mapping) and isinstance(kind, str):
         facts["optimizer"] = OPTIMIZERS.get(kind.lower(), kind.lower())
+        parameters = named.get("params")
+        if facts["optimizer"] == "sgd" and isinstance(parameters, Mapping) and parameters.get("momentum"):
+            facts["optimizer"] = "sgd-momentum"
     return facts
 
 

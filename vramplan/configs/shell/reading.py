@@ -17,6 +17,10 @@ _WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a comma
 _PLACES = re.compile(r"=\"?\$\{?\d")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
 _LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
+_SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
+"""A command whose output a variable keeps; a sum is `$((...))`."""
+
+_GIVEN_OPTIONS = re.compile(r"\.py[\s\\]+[^)]*(--|\$)")
 _OPTIONS = re.compile(r"--([a-z][\w-]*)")
 _NODES = ("--num_nodes", "--num-nodes", "--nodes", "--nnodes")
 _GPUS = ("--gpus", "--num_gpus", "--num-gpus", "--gpus_per_node", "--gpus-per-node")
@@ -55,6 +59,9 @@ def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) ->
     reader.run_all(statements_of(text))
     script = reader.script
     script.values = reader.values
+    for inner, line in reader.in_values:
+        if script.program is None:
+            reader.run_all([[_placed(word, line) for word in words] for words in statements_of(inner)])
     if script.program is None:
         reader.gather()
     return script
@@ -122,6 +129,8 @@ class _StatementReader(Expansion):
         self.sourced = sourced
         self.depth = 0
         self.functions: dict[str, list[list[ShellWord]]] = {}
+        self.in_values: list[tuple[str, int]] = []
+        """Commands whose output variables keep, and their lines: one of them trains where no other command does."""
 
     # ---- control flow
 
@@ -286,6 +295,9 @@ class _StatementReader(Expansion):
 
     def assign(self, word: ShellWord, matched: re.Match[str]) -> None:
         name = matched["name"]
+        inner = _SUBSTITUTED.fullmatch(matched["value"])
+        if inner is not None and _GIVEN_OPTIONS.search(inner["inner"]):
+            self.in_values.append((inner["inner"], word.line))
         if word.items is not None:
             value = [item for part in word.items for item in self.expand(part)]
         else:

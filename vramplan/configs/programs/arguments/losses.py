@@ -24,6 +24,9 @@ SFT_LOSSES = ("nll", "dft", "chunked_nll")
 SFT, DPO, GKD = "sft", "dpo", "gkd"
 OTHERS = ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", GKD, "online_dpo")
 
+OF_DPO = ("loss_type", "precompute_ref_log_probs", "rpo_alpha")
+"""Keys that DPO's configuration alone has, of those by which it is known."""
+
 TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
 """A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
 
@@ -94,6 +97,11 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         unknown = [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and file.is_trl else []
     elif task == DPO:
         meaning.say("loss", "dpo", "loss_type" if sheet.given("loss_type") else "beta")
+        told = TRAINER.search(sheet.source) or any(sheet.given(key) for key in ("program", *OF_DPO))
+        if not told:
+            meaning.note(
+                "beta, max_prompt_length: keys of DPO, KTO, ORPO and CPO alike; DPO is taken (--loss orpo, ...)"
+            )
         how = "precomputed" if precomputed else "adapter-off" if peft else "model"
         meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
         meaning.say("padding", "right", "program")

@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs import trainer
 from vramplan.configs.programs.llama_factory import command, computing, devices, tuning, v1
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
+
+OF_OLD_RELEASES = {
+    "num_layer_trainable": "freeze_trainable_layers",
+    "name_module_trainable": "freeze_trainable_modules",
+}
+"""What 0.7 and older call settings. Source: v0.7.0, src/llmtuner/hparams/finetuning_args.py."""
 
 IDLE = {"infer_backend": "answers a chat", "export_dir": "merges or quantizes a model", "export_size": "merges a model"}
 """Keys of files for `llamafactory-cli chat`, `api` and `export`, with what these do."""
@@ -48,6 +55,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if _is_v1(sheet.written):
         v1.read_v1(sheet, meaning)
         return
+    trainer.renamed(sheet, OF_OLD_RELEASES)
     idle = next((key for key in IDLE if sheet.given(key)), None)
     if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
         sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")

@@ -11,7 +11,8 @@ from vramplan.configs.sheet import Meaning, Sheet
 
 ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
 
-STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
+STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto", "orpo")
+"""The last is 0.7's; later releases have `stage: dpo` and `pref_loss: orpo`."""
 
 DPO_LOSSES = ("sigmoid", "hinge", "ipo", "kto_pair")
 
@@ -51,7 +52,7 @@ def precision(sheet: Sheet, meaning: Meaning, kind: str | None, quantized: bool,
             meaning.say("weight_dtype", half, "use_badam")  # which upcasts what it trains by itself
         elif kind == "full":
             meaning.say("weight_dtype", "fp32", "finetuning_type")  # trainable weights are upcast (model/adapter.py)
-        if half == "fp16":
+        if half == "fp16" and not adapter and not sheet.flag("use_badam"):  # a job scales gradients of fp32 weights
             meaning.say("grad_scaler", True, "fp16")
     if kind == "lora" and meaning.job["precision"].value == "pure-bf16":
         meaning.say("adapter.dtype", "fp32", *of)  # PEFT upcasts adapters of half weights, whatever pure_bf16 says
@@ -72,6 +73,9 @@ def checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
         reentrant = told_by_trainer
     if not off and reentrant:
         meaning.say("checkpoint_reentrant", True, "use_reentrant_gc")
+    cached = sheet.flag("use_cache") and sheet.text("stage") in ("pt", "sft")
+    if cached and off and not again:  # the Trainer sets it; checkpoints and the losses of preferences turn it off
+        meaning.say("use_cache", True, "use_cache")
     if sheet.flag("use_unsloth_gc") and not off:
         meaning.say("offload", ["activations"], "use_unsloth_gc")
 
@@ -86,8 +90,9 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     loss = (sheet.text("pref_loss") or "").lower()
     if sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel"):
         trainer.liger(sheet, meaning, "enable_liger_kernel", loss=stage in ("pt", "sft"))
-    if stage == "dpo":
+    if stage in ("dpo", "orpo"):
         meaning.say("padding", "right", "stage")
+        loss = "orpo" if stage == "orpo" else loss
         if loss in ("orpo", "simpo"):
             meaning.say("loss", loss, "pref_loss")
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from vramplan.configs.programs import trainer, zero
+from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning, Sheet
 
 
@@ -65,11 +66,13 @@ def megatron(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("use_distributed_optimizer"):
         meaning.say("parallel.sharding", "distributed-optimizer", "use_distributed_optimizer")
     granularity = sheet.text("recompute_granularity")
-    sheet.text("recompute_method")
-    count = sheet.count("recompute_num_layers")
-    words = {"full": "full" if (count or 1) == 1 else f"every:{count}", "selective": "selective"}
-    word = words.get(granularity or "", "none")
-    meaning.say("activation_checkpointing", word, "recompute_granularity")
+    method, count = sheet.text("recompute_method"), sheet.count("recompute_num_layers") or 1
+    if granularity == "full":
+        layers = sheet.layers_of(sheet.text("model_name_or_path") or "")
+        whole_blocks(meaning, method, count, layers, "recompute_granularity", method_key="recompute_method")
+    else:
+        word = "selective" if granularity == "selective" else "none"
+        meaning.say("activation_checkpointing", word, "recompute_granularity")
     meaning.job.pop("checkpoint_reentrant", None)
     meaning.job.pop("attention", None)
     if meaning.job["precision"].value.startswith("amp-"):

@@ -26,7 +26,7 @@ UNDERSTOOD = names(
     pipeline_model_parallel_size context_parallel_size expert_model_parallel_size sequence_parallel
     virtual_pipeline_model_parallel_size use_distributed_optimizer recompute_granularity recompute_method
     recompute_num_layers use_mca use_megatron_bridge mixed_precision ray_num_workers
-    program
+    program use_cache
     """
 ) | frozenset(trainer.LAUNCHED)
 
@@ -54,6 +54,7 @@ WITHOUT_EFFECT = (
     enable_thinking preserve_thinking tokenized_path data_shared_file_system adapter_name_or_path adapter_folder
     cache_dir use_fast_tokenizer split_special_tokens add_tokens add_special_tokens new_special_tokens_config
     init_special_tokens model_revision low_cpu_mem_usage infer_backend offload_folder use_kv_cache infer_dtype
+    visual_inputs
     hf_hub_token ms_hub_token om_hub_token print_param_status trust_remote_code quantization_device_map
     moe_aux_loss_coef video_fps video_maxlen use_audio_in_video audio_sampling_rate export_* vllm_* sglang_*
     loraplus_lr_ratio loraplus_lr_embedding use_rslora pissa_init pissa_iter pissa_convert create_new_adapter

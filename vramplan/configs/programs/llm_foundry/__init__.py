@@ -35,7 +35,7 @@ UNDERSTOOD = names(
     tp_config.tensor_parallel_degree parallelism_config.fsdp.* train_loader.name train_loader.dataset.packing_ratio
     train_loader.dataset.max_seq_len train_loader.dataset.decoder_only_format train_loader.dataset.allow_pad_trimming
     expandable_segments compile_config variables variables.* n_gpus
-    train_loader.dataset.max_prompt_length train_loader.dataset.target_prompts
+    train_loader.dataset.max_prompt_length train_loader.dataset.target_prompts model.use_cache
     """
 )
 WITHOUT_EFFECT = names(
@@ -46,7 +46,7 @@ WITHOUT_EFFECT = names(
     callbacks callbacks.* loggers loggers.* save_* load_* autoresume only_hf_checkpoint only_composer_checkpoint
     dist_timeout python_log_level code_paths metadata metadata.* flatten_metadata icl_* eval_gauntlet*
     train_subset_num_batches spin_dataloaders profiler profiler.* accumulate_train_batch_on_tokens cuda_load_lazy
-    model.use_auth_token model.trust_remote_code model.init_device model.init_config.* model.norm_eps model.use_cache
+    model.use_auth_token model.trust_remote_code model.init_device model.init_config.* model.norm_eps
     model.use_train_metrics model.additional_train_metrics model.additional_eval_metrics model.should_save_peft_only
     model.allow_embedding_resizing model.pretrained_lora_id_or_path model.logit_scale model.peft_config.task_type
     model.peft_config.bias model.peft_config.inference_mode model.peft_config.use_rslora
@@ -80,6 +80,7 @@ UNMODELLED = {
     "model.config_overrides.*": "changes to the model's configuration",
     "model.block_overrides.*": "blocks that differ",
     "model.attention_bias": "biases of attention",
+    "model.attention_patch_type": "an attention of llm-foundry's own in Llama, of releases before 0.7",
     "model.embedding_fraction": "a part of the embedding's gradient",
     "model.use_pad_tok_in_ffn": "padding is left out of the MLP",
     "model.final_logit_softcapping": "logits are capped",
@@ -181,6 +182,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("activation_checkpointing", "full" if on else "none", "fsdp_config.activation_checkpointing")
     if sheet.flag("fsdp_config.activation_checkpointing_reentrant") and on:
         meaning.say("checkpoint_reentrant", True, "fsdp_config.activation_checkpointing_reentrant")
+    if sheet.flag("model.use_cache") and on:  # MPT copies none, which attention keeps without checkpoints
+        meaning.lack("model.use_cache", "keys and values that outlive checkpointed blocks, which are not counted")
     offload = ["activations"] if sheet.flag("fsdp_config.activation_cpu_offload") else []
     if sheet.flag("fsdp_config.cpu_offload"):
         offload += ["parameters", "gradients", "optimizer"]

@@ -9,6 +9,7 @@ from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron import experts
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import Kind
+from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning
 
 CORE = "core_attn"  # what is recomputed where nothing says which modules are
@@ -81,12 +82,9 @@ def checkpointing(asked: MegatronMeaning) -> None:
         if more:
             meaning.lack("recompute_modules", f"{', '.join(more)} recomputed, and counted as kept")
     elif granularity == "full" or old:
-        whole = method == "block" or each == 1
-        of = "recompute_granularity" if granularity else "checkpoint_activations"
-        word = "full" if whole else f"every:{each}"
-        meaning.say("activation_checkpointing", word, of, "recompute_num_layers")
-        if method == "block":
-            meaning.lack("recompute_method", "some blocks of a stage, and each is counted as recomputed")
+        of = ("recompute_granularity" if granularity else "checkpoint_activations", "recompute_num_layers")
+        layers = asked.count("num_layers")
+        whole_blocks(meaning, method, each, layers, *of, method_key="recompute_method")
     elif (option := asked.undecided(*RECOMPUTING)) is not None:
         meaning.ask("activation_checkpointing", f"the script adds --{option} where its caller says so")
     else:

@@ -1,0 +1,87 @@
+"""What YAML files of NeMo and of NeMo-Aligner mean: T5, recomputed blocks, clipping."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+
+GPT = """
+    trainer: {{num_nodes: 1, devices: 8, precision: bf16}}
+    model:
+      mcore_gpt: true
+      micro_batch_size: 1
+      global_batch_size: 8
+      tensor_model_parallel_size: 1
+      pipeline_model_parallel_size: {stages}
+      encoder_seq_length: 2048
+      max_position_embeddings: 2048
+      num_layers: 4
+      hidden_size: 1024
+      num_attention_heads: 16
+      megatron_amp_O2: true
+      activations_checkpoint_granularity: full
+      activations_checkpoint_method: {method}
+      activations_checkpoint_num_layers: {number}
+      tokenizer: {{type: GPT2BPETokenizer}}
+      optim: {{name: fused_adam}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stages", "method", "number", "means", "told"),
+    [
+        (1, "uniform", 2, "every:2", False),
+        (1, "block", 2, "layers:[[0,0],[1,1]]", False),
+        (1, "block", 4, "full", False),
+        (2, "block", 2, "full", False),
+        (2, "block", 1, "full", True),  # a job has no word for some blocks of several stages
+        (1, "block", 0, "none", False),
+    ],
+)
+def test_the_first_blocks_of_a_stage(stages: int, method: str, number: int, means: str, told: bool) -> None:
+    found = meant(GPT.format(stages=stages, method=method, number=number), "gpt.yaml")
+    assert found.job["activation_checkpointing"] == means
+    assert ("model.activations_checkpoint_method" in found.unmodelled) is told
+
+
+T5 = """
+    trainer: {{num_nodes: 1, devices: 8, precision: bf16}}
+    model:
+      mcore_t5: true
+      micro_batch_size: 8
+      global_batch_size: 64
+      tensor_model_parallel_size: 1
+      seq_length: 512
+      megatron_amp_O2: true
+      encoder: &half
+        num_layers: 12
+        hidden_size: 768
+        ffn_hidden_size: {inner}
+        num_attention_heads: 12
+        kv_channels: 64
+        activation: {activation}
+      decoder: *half
+      tokenizer: {{type: BertWordPieceCase, num_sentinel_tokens: 100}}
+      share_decoder_tokens_head_embeddings: {tied}
+      optim: {{name: fused_adam}}
+      data: {{seq_length_dec: 128}}
+"""
+
+
+def test_a_t5_is_named_where_its_gates_and_its_table_are_those_of_the_name() -> None:
+    def model(**sizes: object) -> object:
+        return job(T5.format(**sizes), "t5.yaml")["model"]
+
+    assert model(inner=3072, activation="gelu", tied="true") == "t5-base"
+    assert model(inner=2048, activation="geglu", tied="false") == "flan-t5-base"
+    own = model(inner=2048, activation="geglu", tied="true")
+    assert isinstance(own, dict)
+    holds(own, gated_mlp=True, tied_embeddings=True, vocabulary_size=28996 + 100, decoder_layers=12, name="t5-0.2b")
+
+
+@pytest.mark.parametrize("part", ["sft", "dpo", "kto", "rm"])
+def test_a_loop_of_aligner_clips_by_its_own_key(part: str) -> None:
+    text = GPT.format(stages=1, method="uniform", number=1)
+    text = text.replace("precision: bf16}", f"precision: bf16, {part}: {{gradient_clip_val: 0.5}}}}")
+    holds(job(text, "align.yaml"), max_gradient_norm=0.5)

@@ -1,0 +1,61 @@
+"""What scripts and files of open-instruct mean, where its programs differ from one another."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+
+COMMAND = """
+    torchrun --nnodes=2 --nproc_per_node=8 open_instruct/{program}.py \\
+        --model_name_or_path allenai/OLMo-2-1124-7B \\
+        --max_seq_length 4096 --per_device_train_batch_size 4 --num_epochs 1 {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "more", "means"),
+    [
+        ("dpo_tune_cache", "--activation_memory_budget 0.5", "full"),
+        ("dpo_tune_cache", "--activation_memory_budget 1.0", "none"),
+        ("dpo", "--activation_memory_budget 0.5", "full"),
+        ("dpo", "--activation_memory_budget 0.5 --compile_model false", "none"),
+        ("dpo", "--activation_checkpointing_mode selected_modules", "full"),
+        ("dpo", "", "none"),
+    ],
+)
+def test_a_budget_below_one_turns_checkpoints_on(program: str, more: str, means: str) -> None:
+    found = meant(COMMAND.format(program=program, more=more), "dpo.sh")
+    assert found.job["activation_checkpointing"] == means
+    told = {"activation_memory_budget", "activation_checkpointing_mode"} & found.unmodelled.keys()
+    assert bool(told) == (means == "full" and program == "dpo")
+
+
+def test_rows_of_preferences_that_are_packed_have_no_padding() -> None:
+    padded = job(COMMAND.format(program="dpo", more=""), "dpo.sh")
+    holds(padded, padding="right", micro_batch_size=4, packing=None)
+    filled = job(COMMAND.format(program="dpo", more="--packing"), "dpo.sh")
+    holds(filled, padding=None, micro_batch_size=1, packing=None)  # one row of 4,096 tokens, whatever fits in it
+    flat = job(COMMAND.format(program="dpo_tune_cache", more="--packing"), "dpo.sh")
+    holds(flat, padding=None, micro_batch_size=4, packing=None)
+
+
+def test_a_group_of_gpus_counts_once() -> None:
+    more = "--tensor_parallel_degree 2 --fsdp_shard_degree 4 --fsdp_num_replicas 2"
+    found = job(COMMAND.format(program="dpo", more=more), "dpo.sh")
+    holds(found, parallel__tensor=2, parallel__data=8, parallel__sharding="hsdp:4")
+
+
+def test_supervised_training_with_olmo_core() -> None:
+    more = "--cp_degree 2 --cp_strategy ulysses --max_grad_norm 1.0"
+    text = COMMAND.format(program="olmo_core_finetune", more=more)
+    holds(
+        job(text, "sft.sh"),
+        loss=None,
+        padding=None,
+        parallel__context=2,
+        parallel__data=8,
+        parallel__sharding="hsdp:4",
+        max_gradient_norm=1.0,
+    )
+    assert "cp_strategy" in meant(text, "sft.sh").unmodelled
