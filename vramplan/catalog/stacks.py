@@ -39,7 +39,10 @@ def _release(fields: Fields, name: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-RELEASES = ("lazy_loading_since", "workspaces_since", "gradients_set_to_none_since", "fused_rms_norm_since")
+RELEASES = (
+    *("lazy_loading_since", "workspaces_since", "gradients_set_to_none_since", "fused_rms_norm_since"),
+    "cache_objects_since",
+)
 """The release of PyTorch from which on something is so."""
 
 

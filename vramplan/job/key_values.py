@@ -15,8 +15,7 @@ def _untraced(raw: RawJob) -> dict[str, bool]:
     return {
         "compile": bool(raw.compile),
         "a model that devices split": raw.split is not None,
-        "checkpoint_reentrant": bool(raw.checkpoint_reentrant),
-        "offload_activations": bool(raw.offload_activations),
+        "mamba_kernels": bool(raw.mamba_kernels),
     }
 
 
@@ -32,7 +31,5 @@ def check_cache(resolver: Resolver, model: ModelShape, loss: str) -> None:
         problem = f"contradicts {loss}, whose trainer turns it off"
     elif beside := [key for key, given in _untraced(raw).items() if given]:
         problem = f"is not modelled with {' and '.join(beside)}"
-    elif model.state_space or model.linear_attention or model.short_convolution or model.latent_attention:
-        problem = "is modelled for attention with keys and values alone"
     if problem is not None:
         fields.refuse("use_cache", f"true {problem}", hint=LEAVE)

@@ -202,8 +202,8 @@ class KeyValues:
     def convolves(self, x: Tensor, kernel: int) -> None:
         """A convolution over tokens is about to run on `x`, of whose last tokens a state is kept."""
 
-    def recurs(self, state: Tensor) -> None:
-        """A block has come to this state."""
+    def recurs(self, state: Tensor, graph: Sequence[Any] = ()) -> None:
+        """A block has come to this state. `graph`: what was saved for the backward of the state alone."""
 
 
 class TiledWeights:
