@@ -45,7 +45,8 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         hold_outputs=job.hold_outputs,
         reads_shards=engine_of(job.runtime.engine).reads_shards,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
-        use_cache=job.use_cache and not _leaves_cache_empty(job, strategy),
+        use_cache=job.use_cache,
+        cache_objects=(release_of(job) or job.runtime.cache_objects_since) >= job.runtime.cache_objects_since,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,
@@ -167,20 +168,6 @@ def release_of(job: ResolvedJob) -> tuple[int, int] | None:
         return None
     major, _, minor = job.pytorch_version.partition(".")
     return int(major), int(minor)
-
-
-def _leaves_cache_empty(job: ResolvedJob, strategy: str) -> bool:
-    """Whether the model returns a cache in which blocks put nothing, as a checkpoint would put it there twice.
-
-    Tuples, which blocks of earlier releases returned, a checkpoint hands on.
-    Source: transformers 5.23, modeling_layers.py, GradientCheckpointingLayer; 4.31, models/llama/modeling_llama.py,
-    LlamaAttention.forward.
-    """
-    release = release_of(job)
-    if release is not None and release < job.runtime.cache_objects_since:
-        return False
-    segments = segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul)
-    return any(segment.checkpointed for segment in segments)
 
 
 def keeps_zeroed_gradients(job: ResolvedJob) -> bool:

@@ -97,7 +97,7 @@ class Runtime(NamedTuple):
     workspaces_since: tuple[int, int] = (2, 0)  # the workspaces of cuBLAS are in the caching allocator
     gradients_set_to_none_since: tuple[int, int] = (2, 0)  # zero_grad frees gradients unless it is told not to
     fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
-    cache_objects_since: tuple[int, int] = (2, 2)  # Transformers of its time fills a cache, which blocks returned before
+    cache_objects_since: tuple[int, int] = (2, 2)  # Transformers has a cache that blocks fill, and no tuples
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
     caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.replay.models.blocks import each_is_a_checkpoint
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.views import cat, to
 from vramplan.replay.recorder import Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
+from vramplan.replay.techniques.losses import CHUNKED
 from vramplan.replay.tensors import INT64, Tensor
 from vramplan.values.model import ModelShape
 
@@ -55,6 +58,26 @@ class Returned(KeyValues):
         self.tensors += graph
 
 
+def returns_cache(setup: Setup) -> bool:
+    """Whether the model returns what its blocks keep; a checkpoint would put it into the object twice, and drops it.
+
+    Tuples, which blocks of earlier releases returned, a checkpoint hands on.
+    Source: transformers 5.23, modeling_layers.py, GradientCheckpointingLayer; 4.31, models/llama/modeling_llama.py,
+    LlamaAttention.forward.
+    """
+    checkpointed = any(segment.checkpointed for segment in setup.segments)
+    return setup.use_cache and not (checkpointed and setup.cache_objects)
+
+
+def caches_in_evaluation(setup: Setup) -> bool:
+    """Whether the model returns them in eval mode, where no checkpoint of Transformers' own switch is one.
+
+    What wraps several blocks, or some of them, turns the cache off for good (vramplan/report/placement_code.py).
+    """
+    checkpointed = any(segment.checkpointed for segment in setup.segments)
+    return setup.use_cache and (not checkpointed or each_is_a_checkpoint(setup.segments))
+
+
 class ReturnsKeysAndValues(Technique):
     """Every block's are there until forward is over, and as long as a loop holds the outputs."""
 
@@ -65,7 +88,7 @@ class ReturnsKeysAndValues(Technique):
 
     def after_forward(self) -> None:
         self.tape.dismiss(KeyValues)  # what backward recomputes is not returned
-        if not self.setup.hold_outputs:
+        if not self.setup.hold_outputs or self.setup.loss.startswith(CHUNKED):  # whose outputs are logits alone
             self.returned.tensors.clear()
 
     def beside_outputs(self) -> list[Any]:
