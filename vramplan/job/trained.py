@@ -25,6 +25,7 @@ from vramplan.options import words
 from vramplan.replay.models import published
 from vramplan.replay.models.capable import may_miss_adapter, no_all_linear
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
+from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
     CLASSIFIERS,
@@ -37,6 +38,7 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
+from vramplan.replay.tensors import FP32
 from vramplan.values.job import ADAPTER_LACKS, LORA_LACKS, Adapter, Assumption
 from vramplan.values.model import ModelShape
 
@@ -222,9 +224,11 @@ class _Adapter:
         if quantization == GPTQ and self.kind not in ("lora", "oft"):
             message = f"{self.kind} is not modelled over {quantization} weights: PEFT has it only for bitsandbytes"
             fields.refuse("kind", message, hint="use lora")
-        if quantization is not None and ia3 and self.precision.startswith("pure-"):
+        computing = PRECISIONS[self.precision]
+        if quantization is not None and ia3 and computing.autocast is None and computing.weights is not FP32:
             message = f"ia3 over {quantization} weights gives fp32, which {self.precision} cannot go on with"
-            fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype")
+            alone = self.precision.startswith("pure-")
+            fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype" if alone else "use lora")
         targets, feedforward = self.targets()
         lacks = ADAPTER_LACKS.get(self.kind, LORA_LACKS)
         for key in lacks:

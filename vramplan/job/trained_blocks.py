@@ -51,11 +51,11 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     followed = (FLAT,) if word == BADAM else (FLAT, FULLY_SHARD)
     of_shards = is_fsdp(raw.sharding) and version in followed and raw.split is None
     alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
-    if word == BADAM and raw.sharding == DDP:
+    if raw.sharding == DDP:
         message = (
             f"{given} trains other blocks than the one that DDP knew when it wrapped the model: it reduces no others"
         )
-        fields.refuse(KEY, message, hint="leave parallel out; or fsdp_version 1")
+        fields.refuse(KEY, message, hint="leave parallel out; or shard with fsdp_version 1")
     elif not (alone or of_shards):
         where = "on one device and under FSDP1" if word == BADAM else "on one device and under FSDP"
         fields.refuse(KEY, f"{given} is modelled {where}", hint="leave parallel out")

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 from torch.nn import functional
-from transformers.modeling_outputs import CausalLMOutput
+from transformers.modeling_outputs import CausalLMOutput, CausalLMOutputWithPast
 
 from vramplan.engines import engine_of
 from vramplan.errors import UsageError
@@ -120,7 +120,7 @@ def _cast_first(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
     hidden_states = outputs[0]
     logits = _bounded(model, head(hidden_states))
     logits = logits.float()
-    return CausalLMOutput(_uncast(logits, labels, 0), logits)
+    return CausalLMOutputWithPast(_uncast(logits, labels, 0), logits, outputs.get("past_key_values"))
 
 
 def _bounded(model: Any, logits: Any) -> Any:
@@ -198,4 +198,5 @@ def _fused(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
     bound = getattr(config, "final_logit_softcapping", None)
     more = {} if bound is None else {"final_logit_softcapping": bound}
     result = loss(hidden_states=hidden, lm_head_weight=head.weight, labels=labels, hidden_size=hidden.shape[-1], **more)
-    return CausalLMOutput(getattr(result, "loss", result[0] if isinstance(result, tuple) else result))
+    found = getattr(result, "loss", result[0] if isinstance(result, tuple) else result)
+    return CausalLMOutputWithPast(found, past_key_values=outputs.get("past_key_values"))

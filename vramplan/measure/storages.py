@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vramplan.measure import known
+from vramplan.measure import element_types, known
 from vramplan.replay.recorder import rounded
 
 APART = "torchao."  # the library whose tensors are no storages, but made of some
@@ -137,6 +137,7 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         if self._inside and func.namespace == "aten" and func.has_kernel_for_dispatch_key(self._implicit):
             with self:
                 return func.decompose(*args, **(kwargs or {}))
+        element_types.check(func, args)
         stand_in = self._stand_ins.get(func)
         out = known.run(func, args, kwargs or {}, stand_in or func)
         if func.namespace != "aten":

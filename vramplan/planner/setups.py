@@ -47,6 +47,8 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         reads_shards=engine_of(job.runtime.engine).reads_shards,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
         use_cache=job.use_cache,
+        cache_objects=job.transformers_version is not None  # of which none is older
+        or (release_of(job) or job.runtime.cache_objects_since) >= job.runtime.cache_objects_since,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         zeroes_late=job.zero_grad == BEFORE_BACKWARD and not (accumulates or keeps_zeroed_gradients(job)),

@@ -276,5 +276,6 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         tape.relabel(total, "gradients")
         parameter.grad = total
     del total
-    for after in () if accumulation.waits else tape.told.after_accumulate:
+    told = tape.told
+    for after in told.partly_accumulated if accumulation.waits else told.after_accumulate:
         after(parameter)

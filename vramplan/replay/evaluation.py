@@ -12,7 +12,7 @@ from vramplan.replay.models import attends_beside, family
 from vramplan.replay.models.capable import own_loss
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Segment
 from vramplan.replay.models.parts import full_blocks
-from vramplan.replay.observers import Kernels, train
+from vramplan.replay.observers import Kernels, KeyValues, train
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, StandingState
@@ -41,6 +41,7 @@ def evaluation(
     """
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     stored = tuple(Segment(1, layers, False) for layers in setup.model.stacks)
+    caches = setup.use_cache and imported("vramplan.replay.techniques.key_values:caches_in_evaluation")(setup)
     setup = setup._replace(dropout=0.0, segments=stored, loss=_evaluated(setup))
     recipe = recipe_of(setup, precision)
     tape = Tape(batch, direct=direct)
@@ -63,6 +64,9 @@ def evaluation(
     arguments, inputs = objective.inputs(model)
     tape.phase("forward")
     tape.no_grad = True
+    if caches:
+        kept = imported("vramplan.replay.techniques.key_values:Returned")(tape, setup.model, checkpointed=False)
+        tape.enlist(KeyValues, kept)
     tape.autocast = precision.autocast
     there: list[StandingState] = []  # weights of a second model, which are there in training too
     if teaches is not None:

@@ -49,6 +49,7 @@ class Told:
     graph_walked: Methods = ()
     before_accumulate: Methods = ()
     after_accumulate: Methods = ()
+    partly_accumulated: Methods = ()
     reduced: Methods = ()
 
     def __init__(self, observers: Sequence[Follower] = ()) -> None:

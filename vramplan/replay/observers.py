@@ -129,6 +129,9 @@ class Observer:
     def after_accumulate(self, parameter: Parameter) -> None:
         """The accumulator of a parameter has taken its gradient."""
 
+    def partly_accumulated(self, parameter: Parameter) -> None:
+        """The accumulator of a parameter has taken a gradient that others will be added to."""
+
     def reduced(self, shard: Parameter) -> None:
         """A shard has its part of a gradient, summed over the devices, while backward still runs."""
 
@@ -176,7 +179,7 @@ class Accumulation:
     """The role of gradients that exist before backward. The class as it stands says that there are none."""
 
     resident = False  # each weight has a gradient or a buffer already: the new gradient is added to it, and freed
-    waits = False  # more of the same gradients come, and until then nobody is told
+    waits = False  # more of the same gradients come, and until then they count as parts
 
 
 Comparing = Callable[[Sequence[Tensor], Tensor], Tensor]
@@ -202,8 +205,8 @@ class KeyValues:
     def convolves(self, x: Tensor, kernel: int) -> None:
         """A convolution over tokens is about to run on `x`, of whose last tokens a state is kept."""
 
-    def recurs(self, state: Tensor) -> None:
-        """A block has come to this state."""
+    def recurs(self, state: Tensor, graph: Sequence[Any] = ()) -> None:
+        """A block has come to this state. `graph`: what was saved for the backward of the state alone."""
 
 
 class TiledWeights:

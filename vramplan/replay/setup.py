@@ -69,6 +69,7 @@ class Setup(NamedTuple):
     pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
     outlives: bool = False  # outputs that are held live until the next forward has made new ones, with their graph
     use_cache: bool = False  # keys and values are returned with the outputs
+    cache_objects: bool = True  # in an object that blocks fill; else in tuples that blocks return
     mamba_kernels: bool = False  # mamba-ssm runs blocks with a state space
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules
     teacher: ModelShape | None = None  # a second model, whose predictions the loss compares with

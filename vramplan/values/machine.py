@@ -106,6 +106,7 @@ class Runtime(NamedTuple):
     strided_attention_since: tuple[int, int] = (4, 56)  # and queries, keys and values as they lie
     stacked_experts_since: tuple[int, int] = (5, 0)  # the weights of all experts are one tensor
     fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
+    cache_objects_since: tuple[int, int] = (2, 2)  # Transformers has a cache that blocks fill, and no tuples
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
     caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once

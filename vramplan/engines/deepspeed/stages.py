@@ -52,7 +52,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             setup.model.blocks,
             bias_first=setup.model.family == "gpt2",  # its layers are Conv1D
             outer_modules=zero3_policy.outer_modules(setup.adapter),
-            # traces of checkpoints and a short distance have more than what the modules around would let go of
+            # DeepSpeed gathers ahead at modules without parameters too, such as the dropouts of LoRA, so that it looks
+            # further than this walk: with one function for several layers few modules are left that have some
             keeps_frozen=setup.adapter is not None and bool(setup.adapter.kernels),
             own_adam=setup.optimizer in ADAM,
         )

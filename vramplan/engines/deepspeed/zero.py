@@ -65,6 +65,7 @@ class ZeroIteration(Shards):
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
         self.later: list[int] = []  # elements of those whose parameters are made behind the blocks
         self.of_later: Tensor | None = None  # what stands for them
+        self.of_blocks: Tensor | None = None  # what stands for those of all blocks
         self.in_block = False
         self.outside: list[Parameter] = []  # what is trained in no block, as it was made
         self.padding: Tensor | None = None
@@ -102,6 +103,8 @@ class ZeroIteration(Shards):
         """Stage 1: earlier micro-steps left a gradient of it."""
         if parameter.node is not None and not self.in_block:
             self.outside.append(parameter)
+        if self.of_blocks is not None and self.in_block:
+            return
         if self.tape.role(Accumulation).resident and parameter.node is not None:
             if self.later and not self.in_block:
                 self._stand_for(self.later[1:])
@@ -114,12 +117,24 @@ class ZeroIteration(Shards):
             self.made(one)
         if not self.policy.accumulating:
             return
-        if self.tape.role(Accumulation).resident:
-            self._stand_for([self.order.sizes[one] for one in self._numbers_outside()[len(self.outside) :]])
+        self._stand_for_all()
         if self.policy.partitions_gradients:
             self.earlier = self._own_gradients()
         else:
             self._make_buckets()
+
+    def _stand_for_all(self) -> None:
+        """Gradients of earlier micro-steps are there before the replay makes their parameters."""
+        if self.tape.role(Accumulation).resident:
+            if not self.averages_as_they_come:  # they stay until all are averaged
+                self.of_blocks = self._of_blocks()
+            self._stand_for([self.order.sizes[one] for one in self._numbers_outside()[len(self.outside) :]])
+
+    def _of_blocks(self) -> Tensor | None:
+        """What stands for the gradients of all blocks, which are there before the first block runs."""
+        sizes = [size for size, place in zip(self.order.sizes, self.order.places, strict=True) if place is not None]
+        found = sum(rounded(size * self.policy.dtype.itemsize) for size in sizes)
+        return self.tape.new("add_", (found,), BYTE, False, category="gradients") if found else None
 
     def _numbers_outside(self) -> list[int]:
         return [one for one in self.order.made if self.order.places[one] is None]
@@ -155,6 +170,14 @@ class ZeroIteration(Shards):
         """Source: stage_1_and_2.py, copy_grads_in_partition."""
         size = (self.layout.whole_elements(self.rank),)
         return self.tape.new("empty", size, self.policy.dtype, False, category="gradients")
+
+    def partly_accumulated(self, parameter: Parameter) -> None:
+        """A gradient of a tile is there: nothing is averaged yet, but the bucket is made.
+
+        Source: stage_1_and_2.py, process_gradients, which looks at `ds_grad_is_ready` after `setup_buckets`.
+        """
+        if not self.buckets:
+            self._make_buckets()
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient is complete: stage 2 puts it into the bucket, where there is room.
@@ -288,6 +311,9 @@ class ZeroIteration(Shards):
         self.accumulated.clear()
         for one in self.tape.parameters:
             one.grad = None
+        of_blocks, self.of_blocks = self.of_blocks, None
+        if of_blocks is not None and of_blocks.storage is not None:
+            storages[of_blocks.storage.index] = self.tape.size_of(of_blocks.storage)
         return sum(storages.values())
 
     def _booked(self, size: int) -> Tensor:

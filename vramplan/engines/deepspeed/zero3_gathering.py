@@ -10,8 +10,9 @@ go, whatever comes next.
 
 Where one device has everything, nothing is gathered: a module looks at what is there.
 
-What is followed are the modules that have parameters, or ask for those of others: `fetch_sub_module` also runs for
-those that only contain others, which gathers no more, but sooner.
+What is followed are the modules that have parameters, or ask for those of others. `fetch_sub_module` also runs for
+those without, so DeepSpeed gathers sooner than this walk, and looks further ahead for what it will not let go of.
+Traces whose prefetch bucket is a few hundred elements or more show no difference; one of a single element has 8 % more.
 
 Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator),
 partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHandle).

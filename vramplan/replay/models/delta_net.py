@@ -113,9 +113,10 @@ class GatedDeltaNet:
         value = view(value, (batch, length, linear.value_heads, linear.value_size))
         beta = sigmoid(b)
         g = mul(neg(exp(to(self.decay_log, FP32))), softplus(add(to(a, FP32), self.dt_bias)))
-        core, _last_state = chunk_gated_delta_rule(query, key, value, g, beta, linear, keeps=cache.keeps)
+        core, _last_state, graph = chunk_gated_delta_rule(query, key, value, g, beta, linear, keeps=cache.keeps)
         if _last_state is not None:
-            cache.recurs(_last_state)
+            cache.recurs(_last_state, graph)
+        del graph
         core = view(core, (batch * length * linear.value_heads, linear.value_size))
         z = view(z, (batch * length * linear.value_heads, linear.value_size))
         core = self.norm(core, z)
@@ -204,10 +205,10 @@ def unread(tape: Tape, nobody: bool) -> AbstractContextManager[list[Any]]:
 
 def chunk_gated_delta_rule(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, linear: LinearAttention, *, keeps: bool
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, list[Any]]:
     """torch_chunk_gated_delta_rule: what is within the chunks for all of them at once, then one after the other.
 
-    `keeps` says that the last state is asked for.
+    `keeps` says that the last state is asked for. It is returned then, with what its own graph saved.
     """
     tape, dtype = query.tape, query.dtype
     batch, length, heads, width = value.shape
@@ -253,8 +254,8 @@ def chunk_gated_delta_rule(
         core = into_place(core, add(inter, matmul(select(intra, 2), v_new)))
         with unread(tape, i + 1 == chunks) as written:  # nor what the last one does
             state = add(mul(state, select(chunk_decay, 2)), matmul(transpose(select(key, 2), -1, -2), v_new))
-    last = state if keeps else None
+    last, graph = (state, [*_unused, *written]) if keeps else (None, [])
     del state, written
     core = view(core, (batch, heads, chunks * CHUNK, width))
     core = narrow(core, 2, length)
-    return to_row_major(transpose(core, 1, 2), dtype), last
+    return to_row_major(transpose(core, 1, 2), dtype), last, graph

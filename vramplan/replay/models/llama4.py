@@ -246,7 +246,12 @@ class Llama4(Llama):
         return mask
 
     def model(self, input_ids: Tensor) -> Tensor:
-        """Llama4TextModel.forward, which makes a mask of each kind."""
+        """Llama4TextModel.forward, which asks its table of embeddings for the device of the weight."""
+        with Outer(input_ids, read=(self.embed_tokens,)):
+            return self.decoded(input_ids)
+
+    def decoded(self, input_ids: Tensor) -> Tensor:
+        """Its forward, which makes a mask of each kind."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
         _embeds = embedding(input_ids, self.embed_tokens)

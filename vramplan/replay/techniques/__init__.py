@@ -175,10 +175,15 @@ def casts_images(setup: Setup) -> bool:
     return setup.image_size is not None and PRECISIONS[setup.precision].stored is not None
 
 
+def returns_keys_and_values(setup: Setup) -> bool:
+    """Whether the model returns keys and values with its outputs."""
+    return setup.use_cache and bool(imported("vramplan.replay.techniques.key_values:returns_cache")(setup))
+
+
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
-    (lambda setup: setup.use_cache, "vramplan.replay.techniques.key_values:ReturnsKeysAndValues"),
+    (returns_keys_and_values, "vramplan.replay.techniques.key_values:ReturnsKeysAndValues"),
     (lambda setup: setup.teacher is not None, "vramplan.replay.techniques.distillation:Teaches"),
     (lambda setup: setup.tiled_mlp is not None, "vramplan.replay.techniques.tiled_mlp:TilesMLP"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),

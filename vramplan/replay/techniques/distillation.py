@@ -163,6 +163,6 @@ class ReturnsCache(KeyValues):
         """Of each channel as many tokens as the kernel is long (LinearAttentionLayer.update_conv_state)."""
         self.tensors.append(x.tape.new("zeros", (*x.shape[:2], kernel), x.dtype, x.batched))
 
-    def recurs(self, state: Tensor) -> None:
+    def recurs(self, state: Tensor, graph: Sequence[Any] = ()) -> None:
         """A copy (LinearAttentionLayer.update_recurrent_state)."""
         self.tensors.append(state.tape.new("zeros_like", state.shape, state.dtype, state.batched))
