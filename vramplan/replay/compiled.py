@@ -44,6 +44,10 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the
 
 SUMMED = ("embedding", "MatMul4Bit", *PRODUCTS)  # what residual sums are made of
 
+READS = 4  # more than so many inputs are not read again by each user (torch/_inductor/config.py, realize_reads_threshold)
+
+UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
+
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
 
 
@@ -82,6 +86,7 @@ class CompiledTape(RecomputingTape):
         self.every_block = every_block
         self.casts = UnkeptCasts()
         self.late = False  # whether the node that runs makes a gradient that waits for another one
+        self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
         self.one_graph = one_graph
         self.returns_logits = returns_logits
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
@@ -273,10 +278,18 @@ class CompiledTape(RecomputingTape):
         return tuple({id(x.storage): x.storage for x in self.reading if x.storage is not None}.values())
 
     def _cast_again(self, operator: str, parents: tuple[Storage, ...], elements: int, dtype: DType) -> Deferred | None:
-        """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
+        """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse).
+
+        There and back again is no cast (torch/_inductor/fx_passes/joint_graph.py, pointless_convert).
+        """
         if operator != "to" or not parents or type(parents[0]) is not Deferred or parents[0].size != elements:
             return None
-        again = parents[0].casts.get(dtype)
+        there = parents[0]
+        if there.birth[0] == "to" and there.index < 0 and len(there.parents) == 1:
+            before = there.parents[0]
+            if type(before) is Deferred and before.birth[2] is dtype and before.size == elements:
+                return before
+        again = there.casts.get(dtype)
         return None if again is None else again()
 
     def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
@@ -346,22 +359,47 @@ class CompiledTape(RecomputingTape):
             if not self._frames:  # buffers of a checkpoint are held for the next one
                 self.reading = ()  # what the operator before read is no hold on it
             if unfused:
+                self.kernel = forked = []
                 together = together_with(self, grads, targets)
-                self.reading = ()
+                self.kernel, self.reading = None, ()
+                if forked:
+                    together += [one for one in (*_waiting(grads), *forked) if not any(one is other for other in together)]
                 self._store_together(together, again=again)
                 self.consume(grads)
                 self.consume(saved)
             self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
             self.late = late
             try:
-                return fn(grad, saved)
+                results = fn(grad, saved)
             finally:
                 self.late = False
+            self._share(node, results)
+            return results
 
         node = super().record(operator, inputs, fused, saves)
         if node is not None and (self.frame is None or self.in_checkpoint):
             self._want(saves)
         return node
+
+    def _share(self, node: Node, results: Sequence[Tensor | None]) -> None:
+        """A gradient that goes two ways is stored if it reads more than a few tensors, and not made twice.
+
+        Both inputs of a residual sum get the same one: a product reads it, or what a dropout leaves of it, and later
+        the sum before this one does. Where both ways begin with the same cast, the cast alone reads it.
+        Source: torch/_inductor/ir.py, StorageBox.should_realize_on_reuse; graph.py, GraphLowering.run_node.
+        """
+        if self.recomputing is not None or len(results) != 2 or results[0] is not results[1]:
+            return
+        shared, ways = results[0], [one for one in node.edges if type(one[0]) is Node]
+        if shared is None or len(ways) < 2 or type(shared.storage) is not Deferred or shared.storage.index >= 0:
+            return
+        dtypes = {_first_cast(shared.dtype, *way) for way in ways}
+        alone = len(dtypes) == 1 and shared.dtype not in dtypes
+        if shared.batched and not alone and len(sources_of(shared.storage)) > READS:
+            if self.kernel is None:
+                self._store(shared.storage)
+            else:
+                self.kernel.append(shared.storage)
 
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a storage under another component from now on."""
@@ -375,3 +413,16 @@ class CompiledTape(RecomputingTape):
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient that is added to one that is there stays until the compiled backward has returned all."""
         self.outputs.append(gradient)
+
+
+def _first_cast(dtype: DType, target: Any, _: int, __: Shape, ___: int, wanted: DType) -> DType:
+    """What a gradient of `dtype` becomes first on its way into a node."""
+    while wanted is dtype and type(target) is Node and target.operator in (*UNCHANGED, "to"):
+        target, _, _, _, wanted = target.edges[0]
+    return wanted
+
+
+def _waiting(gradients: Sequence[Any]) -> list[Deferred]:
+    """Those that are not stored."""
+    storages = [one.storage for one in gradients if type(one) is Tensor]
+    return [one for one in storages if type(one) is Deferred and one.index < 0]
