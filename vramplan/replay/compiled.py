@@ -46,6 +46,8 @@ SUMMED = ("embedding", "MatMul4Bit", *PRODUCTS)  # what residual sums are made o
 
 READS = 4  # more than so many inputs are not read again by each user (torch/_inductor/config.py, realize_reads_threshold)
 
+STATISTICS = 2  # of a layer norm: the mean and the deviation of each row
+
 UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
 
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
@@ -199,6 +201,8 @@ class CompiledTape(RecomputingTape):
             if operator in PRODUCTS:
                 self._hold(result.storage)
             return result
+        if operator == "native_dropout" and dtype is BOOL and self.recomputing is not None and not self.in_checkpoint:
+            return self._random(shape, batched, strides, node)
         if operator == "embedding_dense_backward":
             return self._scatter(shape, dtype, batched, node)
         elements = prod(shape)
@@ -235,14 +239,28 @@ class CompiledTape(RecomputingTape):
             self.of_logits = ref(storage)
         if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
             storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
-        elif self._is_kept(dtype, shape, batched, parents):
+        elif self._is_kept(operator, dtype, shape, batched, parents):
             self.store(tensor)
             if operator == "native_layer_norm" and self.recomputing is not None and self._normal is not None:
                 storage.parents = (self._normal,)
                 self._normal = None
-        elif operator == "native_layer_norm" and self.recomputing is not None:
+        elif (
+            operator == "native_layer_norm"
+            and self.recomputing is not None
+            and (self.in_checkpoint or len(_sources(parents)) + STATISTICS > READS)
+        ):
             self._normal = super().new(operator, shape, FP32, batched, strides).storage
         return tensor
+
+    def _random(self, shape: Shape, batched: int, strides: Shape | None, node: Any) -> Tensor:
+        """In place of a mask the random numbers that it is made from: inside of backward there is no cut that would
+        choose the mask.
+
+        Source: torch/_inductor/lowering.py, inductor_random.
+        """
+        result = super().new("native_dropout", shape, FP32, batched, strides, node)
+        self._hold(result.storage)
+        return Tensor(self, result.storage, shape, BOOL, batched, strides, node)
 
     def _scatter(self, shape: Shape, dtype: DType, batched: int, node: Any) -> Tensor:
         """The gradient of a table: a scatter into zeros of fp32, then a cast.
@@ -292,7 +310,7 @@ class CompiledTape(RecomputingTape):
         again = there.casts.get(dtype)
         return None if again is None else again()
 
-    def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
+    def _is_kept(self, operator: str, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
         if dtype is BOOL:
             return True
         if not batched:
@@ -300,6 +318,8 @@ class CompiledTape(RecomputingTape):
         largest = max((prod(x.shape) for x in self.reading), default=0)
         if prod(shape) * REDUCTION <= largest:
             return True
+        if operator == "add" and self.recomputing is not None and not self.in_checkpoint:
+            return len(_sources(parents)) > READS
         gradient = self.in_backward and self.recomputing is None
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
 
@@ -344,8 +364,6 @@ class CompiledTape(RecomputingTape):
             self.consume(saves)
         else:
             self.choose(saves)
-            if operator == "native_layer_norm" and inputs[0] is not None:
-                self._widen(inputs[0].storage)
         self.reading = tuple(x for x in inputs if x is not None)
         # the product for a tied table, or under autocast the cast of it, is fused with the sum of the table's two
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
@@ -426,3 +444,9 @@ def _waiting(gradients: Sequence[Any]) -> list[Deferred]:
     """Those that are not stored."""
     storages = [one.storage for one in gradients if type(one) is Tensor]
     return [one for one in storages if type(one) is Deferred and one.index < 0]
+
+
+def _sources(parents: Sequence[Storage]) -> set[int]:
+    """The stored tensors among these, and those that the others are computed from."""
+    found = {one.index for one in parents if one.index >= 0}
+    return found.union(*({one.index for one in sources_of(parent)} for parent in parents if parent.index < 0))

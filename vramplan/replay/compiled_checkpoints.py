@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vramplan.replay.checkpoints import Frame
 from vramplan.replay.compiled_storages import DeferringTape
 from vramplan.replay.deferred import Deferred
-from vramplan.replay.tensors import FP32, Storage, Tensor
+from vramplan.replay.tensors import Storage, Tensor
 
 
 class RecomputingTape(DeferringTape):
@@ -39,21 +39,6 @@ class RecomputingTape(DeferringTape):
         """The buffers that were held go."""
         self.events.extend(self.pool)
         self.pool.clear()
-
-    def _widen(self, storage: Storage | None) -> None:
-        """What a layer norm of a checkpoint reads is stored in fp32, as its kernel has it, if nobody keeps it.
-
-        Source: torch/_decomp/decompositions.py, native_layer_norm (the input is cast to fp32 first).
-        """
-        frame = self.frame or self.recomputing
-        if frame is None or type(storage) is not Deferred or storage.index < 0 or storage.home != id(frame):
-            return
-        operator, shape, dtype, batched, category = storage.birth
-        if dtype.itemsize < FP32.itemsize:
-            self.events.append(~storage.index)
-            wide = super().new(operator, shape, FP32, batched, None, None, category).storage
-            assert wide is not None
-            storage.index, wide.events = wide.index, []
 
     def _leave(self, inputs: Sequence[Tensor | None]) -> None:
         """What the last checkpoint gave goes when it has been read, since its backward makes it again.
