@@ -91,6 +91,7 @@ class CompiledTape(RecomputingTape):
         self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
         self.one_graph = one_graph
         self.returns_logits = returns_logits
+        self._drawn: Storage | None = None  # random numbers of the dropout whose result comes next
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
@@ -108,7 +109,7 @@ class CompiledTape(RecomputingTape):
 
     def phase(self, name: str) -> None:
         """From here on it is this phase."""
-        self.reading = ()
+        self.reading, self._normal = (), None
         self.outputs.clear()
         self.release()
         self._frame = None
@@ -181,7 +182,7 @@ class CompiledTape(RecomputingTape):
         if path != self.path:
             if self.sum is not None and not self.in_backward:
                 self._choose(self.sum)
-            self.reading, self.sum = (), None
+            self.reading, self.sum, self._normal = (), None, None
             self.release()
             super().enter(path)
 
@@ -208,6 +209,8 @@ class CompiledTape(RecomputingTape):
         elements = prod(shape)
         # positions, rotary angles: made from nothing that is stored
         parents = self._parents() if batched or self.in_backward else ()
+        if operator == "native_dropout" and self._drawn is not None:
+            parents, self._drawn = (*parents, self._drawn), None
         cast = self._cast_again(operator, parents, elements, dtype)
         if cast is not None:
             return Tensor(self, cast, shape, dtype, batched, strides, node)
@@ -250,7 +253,16 @@ class CompiledTape(RecomputingTape):
             and (self.in_checkpoint or len(_sources(parents)) + STATISTICS > READS)
         ):
             self._normal = super().new(operator, shape, FP32, batched, strides).storage
+            self._read_again(self.reading[0], self._normal)
         return tensor
+
+    def _read_again(self, tensor: Tensor, normal: Storage | None) -> None:
+        """Backward reads the normalised input, and what it was made from stays only if others need it."""
+        taken = None if self.recomputing is None else self.recomputing.taken
+        for i in range(len(taken or ()) - 1, -1, -1):
+            if taken is not None and taken[i] is tensor:
+                taken[i] = Tensor(self, normal, tensor.shape, FP32, tensor.batched, tensor.strides, tensor.node)
+                break
 
     def _random(self, shape: Shape, batched: int, strides: Shape | None, node: Any) -> Tensor:
         """In place of a mask the random numbers that it is made from: inside of backward there is no cut that would
@@ -260,6 +272,7 @@ class CompiledTape(RecomputingTape):
         """
         result = super().new("native_dropout", shape, FP32, batched, strides, node)
         self._hold(result.storage)
+        self._drawn = result.storage
         return Tensor(self, result.storage, shape, BOOL, batched, strides, node)
 
     def _scatter(self, shape: Shape, dtype: DType, batched: int, node: Any) -> Tensor:
