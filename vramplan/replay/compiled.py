@@ -253,6 +253,7 @@ class CompiledTape(RecomputingTape):
             and (self.in_checkpoint or len(_sources(parents)) + STATISTICS > READS)
         ):
             self._normal = super().new(operator, shape, FP32, batched, strides).storage
+            self._hold(self._normal)
             if self._normal is not None:
                 storage.parents = (self._normal,)
                 self._read_again(self.reading[0], self._normal)
