@@ -209,8 +209,8 @@ def check(one: ResolvedJob) -> None:
 
 
 def rig_of(one: ResolvedJob) -> Any:
-    """What runs the sharding of a job, compiles it, or has its products in 8 bits, its weights from a GPTQ checkpoint or
-    the code of its model.
+    """What runs the sharding of a job, compiles it, or has its products in 8 bits, its weights from a GPTQ checkpoint
+    or the code of its model.
 
     None of the loop on one device.
     """

@@ -43,7 +43,7 @@ def traced(job: ResolvedJob) -> dict[str, int]:
 
     def recomputed(function: Any, *given: Any, **named: Any) -> Any:
         """Its code does not say which kind of checkpoint it wants."""
-        return plain(function, *given, use_reentrant=job.checkpoint_reentrant, **named)
+        return plain(function, *given, **{"use_reentrant": job.checkpoint_reentrant, **named})
 
     with patch.object(torch.utils.checkpoint, "checkpoint", recomputed):
         phases = steps.without_data(job)["phases"]

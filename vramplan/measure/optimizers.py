@@ -44,8 +44,8 @@ class OverMaster:
     """A fused step over an fp32 copy of each weight, as Megatron has it: one kernel, nothing in between.
 
     A stand-in: what it needs is its states. Gradients lie in buffers that are as large as the weights, so a weight that
-    no gradient comes to has its states too. Where these buffers are fp32, each gradient is added to its own when backward
-    has made it, and goes; they stay from then on.
+    no gradient comes to has its states too. Where these buffers are fp32, each gradient is added to its own when
+    backward has made it, and goes; they stay from then on.
     Source: megatron/core/distributed/distributed_data_parallel.py, _make_backward_post_hook (param.main_grad).
     """
 

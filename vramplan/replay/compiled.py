@@ -32,7 +32,7 @@ from weakref import ref
 
 from vramplan.engines import imported
 from vramplan.replay.compiled_checkpoints import RecomputingTape
-from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts, sources_of
+from vramplan.replay.deferred import STATISTICS, Deferred, UnkeptCasts, before_casts, made_of_many, sources_of, unstored
 from vramplan.replay.fused_gradients import together_with
 from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
@@ -43,12 +43,6 @@ from vramplan.replay.tensors import BF16, BOOL, FP32, DType, Parameter, Shape, S
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
 
 SUMMED = ("embedding", "MatMul4Bit", *PRODUCTS)  # what residual sums are made of
-
-READS = 4  # more than so many inputs are not read again by each user (torch/_inductor/config.py, realize_reads_threshold)
-
-STATISTICS = 2  # of a layer norm: the mean and the deviation of each row
-
-UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
 
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
 
@@ -88,10 +82,8 @@ class CompiledTape(RecomputingTape):
         self.every_block = every_block
         self.casts = UnkeptCasts()
         self.late = False  # whether the node that runs makes a gradient that waits for another one
-        self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
         self.one_graph = one_graph
         self.returns_logits = returns_logits
-        self._drawn: Storage | None = None  # random numbers of the dropout whose result comes next
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
@@ -250,7 +242,7 @@ class CompiledTape(RecomputingTape):
         elif (
             operator == "native_layer_norm"
             and self.recomputing is not None
-            and (self.in_checkpoint or len(_sources(parents)) + STATISTICS > READS)
+            and (self.in_checkpoint or made_of_many(parents, STATISTICS))
         ):
             self._normal = super().new(operator, shape, FP32, batched, strides).storage
             self._hold(self._normal)
@@ -258,25 +250,6 @@ class CompiledTape(RecomputingTape):
                 storage.parents = (self._normal,)
                 self._read_again(self.reading[0], self._normal)
         return tensor
-
-    def _read_again(self, tensor: Tensor, normal: Storage | None) -> None:
-        """Backward reads the normalised input, and what it was made from stays only if others need it."""
-        taken = None if self.recomputing is None else self.recomputing.taken
-        for i in range(len(taken or ()) - 1, -1, -1):
-            if taken is not None and taken[i] is tensor:
-                taken[i] = Tensor(self, normal, tensor.shape, FP32, tensor.batched, tensor.strides, tensor.node)
-                break
-
-    def _random(self, shape: Shape, batched: int, strides: Shape | None, node: Any) -> Tensor:
-        """In place of a mask the random numbers that it is made from: inside of backward there is no cut that would
-        choose the mask.
-
-        Source: torch/_inductor/lowering.py, inductor_random.
-        """
-        result = super().new("native_dropout", shape, FP32, batched, strides, node)
-        self._hold(result.storage)
-        self._drawn = result.storage
-        return Tensor(self, result.storage, shape, BOOL, batched, strides, node)
 
     def _scatter(self, shape: Shape, dtype: DType, batched: int, node: Any) -> Tensor:
         """The gradient of a table: a scatter into zeros of fp32, then a cast.
@@ -335,7 +308,7 @@ class CompiledTape(RecomputingTape):
         if prod(shape) * REDUCTION <= largest:
             return True
         if operator == "add" and self.recomputing is not None and not self.in_checkpoint:
-            return len(_sources(parents)) > READS
+            return made_of_many(parents)
         gradient = self.in_backward and self.recomputing is None
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
 
@@ -393,11 +366,13 @@ class CompiledTape(RecomputingTape):
             if not self._frames:  # buffers of a checkpoint are held for the next one
                 self.reading = ()  # what the operator before read is no hold on it
             if unfused:
-                self.kernel = forked = []
+                forked: list[Deferred] = []
+                self.kernel = forked
                 together = together_with(self, grads, targets)
                 self.kernel, self.reading = None, ()
-                if forked:
-                    together += [one for one in (*_waiting(grads), *forked) if not any(one is other for other in together)]
+                for one in (*unstored(grads), *forked) if forked else ():
+                    if not any(one is other for other in together):
+                        together.append(one)
                 self._store_together(together, again=again)
                 self.consume(grads)
                 self.consume(saved)
@@ -415,26 +390,6 @@ class CompiledTape(RecomputingTape):
             self._want(saves)
         return node
 
-    def _share(self, node: Node, results: Sequence[Tensor | None]) -> None:
-        """A gradient that goes two ways is stored if it reads more than a few tensors, and not made twice.
-
-        Both inputs of a residual sum get the same one: a product reads it, or what a dropout leaves of it, and later
-        the sum before this one does. Where both ways begin with the same cast, the cast alone reads it.
-        Source: torch/_inductor/ir.py, StorageBox.should_realize_on_reuse; graph.py, GraphLowering.run_node.
-        """
-        if self.recomputing is not None or len(results) != 2 or results[0] is not results[1]:
-            return
-        shared, ways = results[0], [one for one in node.edges if type(one[0]) is Node]
-        if shared is None or len(ways) < 2 or type(shared.storage) is not Deferred or shared.storage.index >= 0:
-            return
-        dtypes = {_first_cast(shared.dtype, *way) for way in ways}
-        alone = len(dtypes) == 1 and shared.dtype not in dtypes
-        if shared.batched and not alone and len(sources_of(shared.storage)) > READS:
-            if self.kernel is None:
-                self._store(shared.storage)
-            else:
-                self.kernel.append(shared.storage)
-
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a storage under another component from now on."""
         self.store(tensor)
@@ -447,22 +402,3 @@ class CompiledTape(RecomputingTape):
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient that is added to one that is there stays until the compiled backward has returned all."""
         self.outputs.append(gradient)
-
-
-def _first_cast(dtype: DType, target: Any, _: int, __: Shape, ___: int, wanted: DType) -> DType:
-    """What a gradient of `dtype` becomes first on its way into a node."""
-    while wanted is dtype and type(target) is Node and target.operator in (*UNCHANGED, "to"):
-        target, _, _, _, wanted = target.edges[0]
-    return wanted
-
-
-def _waiting(gradients: Sequence[Any]) -> list[Deferred]:
-    """Those that are not stored."""
-    storages = [one.storage for one in gradients if type(one) is Tensor]
-    return [one for one in storages if type(one) is Deferred and one.index < 0]
-
-
-def _sources(parents: Sequence[Storage]) -> set[int]:
-    """The stored tensors among these, and those that the others are computed from."""
-    found = {one.index for one in parents if one.index >= 0}
-    return found.union(*({one.index for one in sources_of(parent)} for parent in parents if parent.index < 0))
