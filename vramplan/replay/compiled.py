@@ -13,10 +13,10 @@ such an operator is *deferred*: it knows what it is computed from, and holds tha
 A product with a single number (a scalar weight) is made again by the sum that reads it, which counts as the residual
 one.
 A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
-nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
-checkpoint computes again, such a sum is not stored, the normalised input of a layer norm is stored in fp32, since the
-kernels of both directions read it, and buffers stay until the block's backward is over, since the next block takes
-them. These are the rules of
+nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. A gradient
+that goes two ways is stored if it is made from more than four tensors. In what a checkpoint computes again that is so
+of residual sums and of the normalised input of a layer norm, dropouts keep random numbers in place of masks, and
+buffers stay until the block's backward is over, since the next block takes them. These are the rules of
 `min_cut_rematerialization_partition` that decide the saved tensors of transformers: not recomputed are operators that
 are compute-intensive or random, what must be there for them in backward (`ban_if_materialized_backward`), reductions
 (`ban_if_reduction`), and what is used on both sides of one that cannot be fused (`ban_if_used_far_apart`).
