@@ -285,18 +285,10 @@ class CompiledTape(RecomputingTape):
         return tuple({id(x.storage): x.storage for x in self.reading if x.storage is not None}.values())
 
     def _cast_again(self, operator: str, parents: tuple[Storage, ...], elements: int, dtype: DType) -> Deferred | None:
-        """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse).
-
-        There and back again is no cast (torch/_inductor/fx_passes/joint_graph.py, pointless_convert).
-        """
+        """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
         if operator != "to" or not parents or type(parents[0]) is not Deferred or parents[0].size != elements:
             return None
-        there = parents[0]
-        if there.birth[0] == "to" and there.index < 0 and len(there.parents) == 1:
-            before = there.parents[0]
-            if type(before) is Deferred and before.birth[2] is dtype and before.size == elements:
-                return before
-        again = there.casts.get(dtype)
+        again = parents[0].casts.get(dtype)
         return None if again is None else again()
 
     def _is_kept(self, operator: str, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
