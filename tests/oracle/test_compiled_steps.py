@@ -13,10 +13,10 @@ pytestmark = pytest.mark.truth
 
 # The order in which Inductor schedules kernels, and which dead buffer it holds for a later one of the same size, are
 # its own search: under checkpoints a block's recomputation may begin before the block after it is done.
-# An order is an error of at most one tensor of a block, a tenth of the peak in models of three blocks or more; it is no
+# An order is an error of at most one tensor of a block, a twentieth of the peak of three blocks or more; it is no
 # figure of the product, whose band may be wider or narrower and is judged apart.
-PEAK = 0.10
-MOST_PEAKS = 0.03  # nine of ten rows
+PEAK = 0.06
+MOST_PEAKS = 0.02  # nine of ten rows
 # Inside a checkpointed block of forward, fp32 copies come and go that are not followed; they decide no peak.
 FORWARD = 0.15
 # What is saved is the cut's choice, which the rules are about. Left over are the statistics of normalisation where the
@@ -87,6 +87,18 @@ def test_what_is_saved_is_the_choice_of_the_cut() -> None:
             wrong[job.name] = off
     assert wrong == {}
     assert len([row for row in found if row.error("saved") > SAVED]) <= len(found) // 20
+
+
+def test_what_is_computed_again_of_dropouts_and_layer_norms_is_what_inductor_stores() -> None:
+    """OPT's checkpoints are one, so that all of it is there at the peak: of each dropout random numbers in fp32, of a
+    layer norm the normalised input or its statistics, and residual sums of more than four tensors alone.
+
+    In pure bf16 nothing else decides; left over are statistics of the loss.
+    """
+    found = [row for row in rows("compile_more") if row.job.name.startswith("opt-") and "pure" in row.job.name]
+    checkpointed = [row for row in found if row.job.activation_checkpointing == "full"]
+    assert len(checkpointed) >= 4
+    assert max(row.error("peak") for row in checkpointed) <= 0.001
 
 
 def test_what_decides_adapters_and_experts_is_exact_but_for_the_scalars_of_the_loss() -> None:

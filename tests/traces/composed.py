@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, gptq, programs, zero
+from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, glm, gptq, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError, UsageError
@@ -209,10 +209,13 @@ def check(one: ResolvedJob) -> None:
 
 
 def rig_of(one: ResolvedJob) -> Any:
-    """What runs the sharding of a job, compiles it, has its products in 8 bits or its weights from a GPTQ checkpoint.
+    """What runs the sharding of a job, compiles it, or has its products in 8 bits, its weights from a GPTQ checkpoint
+    or the code of its model.
 
     None of the loop on one device.
     """
+    if one.model.transformers_model_type == glm.TYPE:
+        return glm
     if one.sharding is None:
         if one.quantization == GPTQ:
             return gptq

@@ -15,6 +15,7 @@ from vramplan.measure.parts import paths
 from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.precision import precision_of
+from vramplan.replay.techniques.clipping import PARTIAL_NORMS
 from vramplan.values.job import ResolvedJob
 
 RATE = 1e-4
@@ -43,13 +44,36 @@ class OverMaster:
     """A fused step over an fp32 copy of each weight, as Megatron has it: one kernel, nothing in between.
 
     A stand-in: what it needs is its states. Gradients lie in buffers that are as large as the weights, so a weight that
-    no gradient comes to has its states too.
+    no gradient comes to has its states too. Where these buffers are fp32, each gradient is added to its own when
+    backward has made it, and goes; they stay from then on.
+    Source: megatron/core/distributed/distributed_data_parallel.py, _make_backward_post_hook (param.main_grad).
     """
 
     def __init__(self, job: ResolvedJob, weights: list[Any]) -> None:
         self.weights, self.states = weights, list[Any]()
         self.moments = MOMENTS[job.optimizer]
         self.param_groups: list[Any] = []
+        self.sums: dict[int, Any] = {}
+        for weight in weights if job.fp32_gradients else ():
+            weight.register_post_accumulate_grad_hook(self._add)
+
+    def _add(self, weight: Any) -> None:
+        if id(weight) not in self.sums:
+            self.sums[id(weight)] = torch.zeros_like(weight, dtype=torch.float32)
+        self.sums[id(weight)].add_(weight.grad)
+        weight.grad = None
+
+    def clip(self) -> None:
+        """Over fp32 buffers: one norm of all, which is read on the host, and one kernel that scales them.
+
+        Source: megatron/core/optimizer/clip_grads.py, get_grad_norm_fp32 and clip_grad_by_total_norm_fp32.
+        """
+        device = self.weights[0].device
+        _overflow = torch.zeros(1, dtype=torch.int32, device=device)
+        partial = torch.empty(PARTIAL_NORMS, device=device)
+        norm = torch.zeros(1, device=device)
+        del partial
+        _squared = norm**2.0
 
     def step(self) -> None:
         """The first one makes the copy and the moments."""

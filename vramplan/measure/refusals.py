@@ -37,7 +37,7 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
         "eval_batch_size": job.eval_batch_size is not None and how == GPU,
         "generation_batch_size": job.generation_batch_size is not None and how == GPU,
         "quantization": job.quantization not in (None, *QUANTIZED),
-        "gradient_dtype": job.fp32_gradients,
+        "gradient_dtype": job.fp32_gradients and (how == GPU or job.compile or job.sharding is not None),
         "teacher": job.teacher is not None and how == GPU,
         "offload": bool(job.offload),
         "parallel": job.data_parallel_size > 1 or job.split is not None or job.sharding is not None,

@@ -260,7 +260,10 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
     if job.max_gradient_norm is not None:
         if loop.scaler is not None:
             loop.scaler.unscale_(loop.optimizer)
-        _norm = torch.nn.utils.clip_grad_norm_(loop.model.parameters(), job.max_gradient_norm)
+        if job.fp32_gradients:
+            loop.optimizer.clip()
+        else:
+            _norm = torch.nn.utils.clip_grad_norm_(loop.model.parameters(), job.max_gradient_norm)
     if loop.optimizer is not None and job.optimizer != LOMO:
         _stepped(loop)
     if loop.average is not None:

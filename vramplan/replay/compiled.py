@@ -13,10 +13,10 @@ such an operator is *deferred*: it knows what it is computed from, and holds tha
 A product with a single number (a scalar weight) is made again by the sum that reads it, which counts as the residual
 one.
 A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
-nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
-checkpoint computes again, such a sum is not stored, the normalised input of a layer norm is stored in fp32, since the
-kernels of both directions read it, and buffers stay until the block's backward is over, since the next block takes
-them. These are the rules of
+nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. A gradient
+that goes two ways is stored if it is made from more than four tensors. In what a checkpoint computes again that is so
+of residual sums and of the normalised input of a layer norm, dropouts keep random numbers in place of masks, and
+buffers stay until the block's backward is over, since the next block takes them. These are the rules of
 `min_cut_rematerialization_partition` that decide the saved tensors of transformers: not recomputed are operators that
 are compute-intensive or random, what must be there for them in backward (`ban_if_materialized_backward`), reductions
 (`ban_if_reduction`), and what is used on both sides of one that cannot be fused (`ban_if_used_far_apart`).
@@ -32,7 +32,7 @@ from weakref import ref
 
 from vramplan.engines import imported
 from vramplan.replay.compiled_checkpoints import RecomputingTape
-from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts, sources_of
+from vramplan.replay.deferred import STATISTICS, Deferred, UnkeptCasts, before_casts, made_of_many, sources_of, unstored
 from vramplan.replay.fused_gradients import together_with
 from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
@@ -101,7 +101,7 @@ class CompiledTape(RecomputingTape):
 
     def phase(self, name: str) -> None:
         """From here on it is this phase."""
-        self.reading = ()
+        self.reading, self._normal = (), None
         self.outputs.clear()
         self.release()
         self._frame = None
@@ -174,7 +174,7 @@ class CompiledTape(RecomputingTape):
         if path != self.path:
             if self.sum is not None and not self.in_backward:
                 self._choose(self.sum)
-            self.reading, self.sum = (), None
+            self.reading, self.sum, self._normal = (), None, None
             self.release()
             super().enter(path)
 
@@ -194,11 +194,15 @@ class CompiledTape(RecomputingTape):
             if operator in PRODUCTS:
                 self._hold(result.storage)
             return result
+        if operator == "native_dropout" and dtype is BOOL and self.recomputing is not None and not self.in_checkpoint:
+            return self._random(shape, batched, strides, node)
         if operator == "embedding_dense_backward":
             return self._scatter(shape, dtype, batched, node)
         elements = prod(shape)
         # positions, rotary angles: made from nothing that is stored
         parents = self._parents() if batched or self.in_backward else ()
+        if operator == "native_dropout" and self._drawn is not None:
+            parents, self._drawn = (*parents, self._drawn), None
         cast = self._cast_again(operator, parents, elements, dtype)
         if cast is not None:
             return Tensor(self, cast, shape, dtype, batched, strides, node)
@@ -230,13 +234,21 @@ class CompiledTape(RecomputingTape):
             self.of_logits = ref(storage)
         if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
             storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
-        elif self._is_kept(dtype, shape, batched, parents):
+        elif self._is_kept(operator, dtype, shape, batched, parents):
             self.store(tensor)
             if operator == "native_layer_norm" and self.recomputing is not None and self._normal is not None:
                 storage.parents = (self._normal,)
                 self._normal = None
-        elif operator == "native_layer_norm" and self.recomputing is not None:
+        elif (
+            operator == "native_layer_norm"
+            and self.recomputing is not None
+            and (self.in_checkpoint or made_of_many(parents, STATISTICS))
+        ):
             self._normal = super().new(operator, shape, FP32, batched, strides).storage
+            self._hold(self._normal)
+            if self._normal is not None:
+                storage.parents = (self._normal,)
+                self._read_again(self.reading[0], self._normal)
         return tensor
 
     def _scatter(self, shape: Shape, dtype: DType, batched: int, node: Any) -> Tensor:
@@ -279,7 +291,7 @@ class CompiledTape(RecomputingTape):
         again = parents[0].casts.get(dtype)
         return None if again is None else again()
 
-    def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
+    def _is_kept(self, operator: str, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
         if dtype is BOOL:
             return True
         if not batched:
@@ -287,6 +299,8 @@ class CompiledTape(RecomputingTape):
         largest = max((prod(x.shape) for x in self.reading), default=0)
         if prod(shape) * REDUCTION <= largest:
             return True
+        if operator == "add" and self.recomputing is not None and not self.in_checkpoint:
+            return made_of_many(parents)
         gradient = self.in_backward and self.recomputing is None
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
 
@@ -331,8 +345,6 @@ class CompiledTape(RecomputingTape):
             self.consume(saves)
         else:
             self.choose(saves)
-            if operator == "native_layer_norm" and inputs[0] is not None:
-                self._widen(inputs[0].storage)
         self.reading = tuple(x for x in inputs if x is not None)
         # the product for a tied table, or under autocast the cast of it, is fused with the sum of the table's two
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
@@ -346,17 +358,24 @@ class CompiledTape(RecomputingTape):
             if not self._frames:  # buffers of a checkpoint are held for the next one
                 self.reading = ()  # what the operator before read is no hold on it
             if unfused:
+                forked: list[Deferred] = []
+                self.kernel = forked
                 together = together_with(self, grads, targets)
-                self.reading = ()
+                self.kernel, self.reading = None, ()
+                for one in (*unstored(grads), *forked) if forked else ():
+                    if not any(one is other for other in together):
+                        together.append(one)
                 self._store_together(together, again=again)
                 self.consume(grads)
                 self.consume(saved)
             self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
             self.late = late
             try:
-                return fn(grad, saved)
+                results = fn(grad, saved)
             finally:
                 self.late = False
+            self._share(node, results)
+            return results
 
         node = super().record(operator, inputs, fused, saves)
         if node is not None and (self.frame is None or self.in_checkpoint):

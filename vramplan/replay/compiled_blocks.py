@@ -80,8 +80,8 @@ class BlockwiseTape(CompiledTape):
         self.puts_off = False
         return result
 
-    def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
-        return not self.puts_off and super()._is_kept(dtype, shape, batched, parents)
+    def _is_kept(self, operator: str, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
+        return not self.puts_off and super()._is_kept(operator, dtype, shape, batched, parents)
 
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a storage under another component from now on, or from when it is there."""

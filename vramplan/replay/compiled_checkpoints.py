@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from vramplan.replay.checkpoints import Frame
 from vramplan.replay.compiled_storages import DeferringTape
 from vramplan.replay.deferred import Deferred
-from vramplan.replay.tensors import FP32, Storage, Tensor
+from vramplan.replay.tensors import BOOL, FP32, Shape, Storage, Tensor
 
 
 class RecomputingTape(DeferringTape):
@@ -18,6 +19,7 @@ class RecomputingTape(DeferringTape):
         self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
         self._frame: Frame | None = None
         self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
+        self._drawn: Storage | None = None  # random numbers of the dropout whose result comes next
         self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
 
     def _hold(self, storage: Storage | None) -> None:
@@ -40,21 +42,6 @@ class RecomputingTape(DeferringTape):
         self.events.extend(self.pool)
         self.pool.clear()
 
-    def _widen(self, storage: Storage | None) -> None:
-        """What a layer norm of a checkpoint reads is stored in fp32, as its kernel has it, if nobody keeps it.
-
-        Source: torch/_decomp/decompositions.py, native_layer_norm (the input is cast to fp32 first).
-        """
-        frame = self.frame or self.recomputing
-        if frame is None or type(storage) is not Deferred or storage.index < 0 or storage.home != id(frame):
-            return
-        operator, shape, dtype, batched, category = storage.birth
-        if dtype.itemsize < FP32.itemsize:
-            self.events.append(~storage.index)
-            wide = super().new(operator, shape, FP32, batched, None, None, category).storage
-            assert wide is not None
-            storage.index, wide.events = wide.index, []
-
     def _leave(self, inputs: Sequence[Tensor | None]) -> None:
         """What the last checkpoint gave goes when it has been read, since its backward makes it again.
 
@@ -76,3 +63,22 @@ class RecomputingTape(DeferringTape):
                     read.entered = True
                 elif self.path == ():
                     self.returned.append(read)
+
+    def _read_again(self, tensor: Tensor, normal: Storage | None) -> None:
+        """Backward reads the normalised input, and what it was made from stays only if others need it."""
+        taken = None if self.recomputing is None else self.recomputing.taken
+        for i in range(len(taken or ()) - 1, -1, -1):
+            if taken is not None and taken[i] is tensor:
+                taken[i] = Tensor(self, normal, tensor.shape, FP32, tensor.batched, tensor.strides, tensor.node)
+                break
+
+    def _random(self, shape: Shape, batched: int, strides: Shape | None, node: Any) -> Tensor:
+        """In place of a mask the random numbers that it is made from: inside of backward there is no cut that would
+        choose the mask.
+
+        Source: torch/_inductor/lowering.py, inductor_random.
+        """
+        result = super().new("native_dropout", shape, FP32, batched, strides, node)
+        self._hold(result.storage)
+        self._drawn = result.storage
+        return Tensor(self, result.storage, shape, BOOL, batched, strides, node)

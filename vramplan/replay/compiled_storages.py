@@ -8,9 +8,11 @@ from math import prod
 from typing import Any
 from weakref import ref
 
-from vramplan.replay.deferred import Deferred, sources_of
-from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import Storage, Tensor
+from vramplan.replay.deferred import Deferred, made_of_many, sources_of
+from vramplan.replay.recorder import Node, Tape
+from vramplan.replay.tensors import DType, Storage, Tensor
+
+UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
 
 
 class DeferringTape(Tape):
@@ -19,6 +21,7 @@ class DeferringTape(Tape):
     def __init__(self, batch: int, *, direct: bool = False) -> None:
         super().__init__(batch, direct=direct)
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
+        self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
 
     def store(self, tensor: Tensor) -> None:
         """Allocate a deferred tensor."""
@@ -109,3 +112,32 @@ class DeferringTape(Tape):
 
     def _hold(self, storage: Storage | None) -> None:
         """A buffer has been made; who keeps it longer than its tensor lives says so here."""
+
+    def _share(self, node: Node, results: Sequence[Tensor | None]) -> None:
+        """A gradient that goes two ways is stored if it reads more than a few tensors, and not made twice.
+
+        Both inputs of a residual sum get the same one: a product reads it, or what a dropout leaves of it, and later
+        the sum before this one does. Where both ways begin with the same cast, the cast alone reads it.
+        Source: torch/_inductor/ir.py, StorageBox.should_realize_on_reuse; graph.py, GraphLowering.run_node.
+        """
+        if self.recomputing is not None or len(results) != 2 or results[0] is not results[1]:
+            return
+        shared, ways = results[0], [one for one in node.edges if type(one[0]) is Node]
+        if shared is None or len(ways) < 2 or type(shared.storage) is not Deferred or shared.storage.index >= 0:
+            return
+        dtypes = {_first_cast(shared.dtype, way) for way in ways}
+        alone = len(dtypes) == 1 and shared.dtype not in dtypes
+        if shared.batched and not alone and made_of_many([shared.storage]):
+            if self.kernel is None:
+                self._store(shared.storage)
+            else:
+                self.kernel.append(shared.storage)
+
+
+def _first_cast(dtype: DType, edge: tuple[Any, ...]) -> DType:
+    """What a gradient of `dtype` becomes first on its way into a node."""
+    wanted: DType = edge[-1]
+    while wanted is dtype and type(edge[0]) is Node and edge[0].operator in (*UNCHANGED, "to"):
+        edge = edge[0].edges[0]
+        wanted = edge[-1]
+    return wanted

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
 from vramplan.replay.tensors import DType, Parameter, Storage, Tensor
+
+READS = 4  # what is made from more is not made again for each reader (_inductor/config.py, realize_reads_threshold)
+
+STATISTICS = 2  # of a layer norm: the mean and the deviation of each row
 
 
 class Deferred(Storage):
@@ -75,3 +80,21 @@ def sources_of(storage: Storage) -> list[Storage]:
             seen.add(id(one))
             stack.extend(one.parents)
     return list(found.values())
+
+
+def made_of_many(parents: Sequence[Storage], beside: int = 0) -> bool:
+    """Whether a kernel that makes something of these reads too many tensors to make it again for each reader.
+
+    `beside`: how many more it reads. Source: torch/_inductor/ir.py, StorageBox.should_realize_on_reuse.
+    """
+    found = {one.index for one in parents if one.index >= 0}
+    for parent in parents:
+        if parent.index < 0:
+            found.update(one.index for one in sources_of(parent))
+    return len(found) + beside > READS
+
+
+def unstored(gradients: Sequence[Any]) -> list[Deferred]:
+    """Those that are not there yet."""
+    storages = [one.storage for one in gradients if type(one) is Tensor]
+    return [one for one in storages if type(one) is Deferred and one.index < 0]
