@@ -65,7 +65,7 @@ class ZeroIteration(Shards):
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
         self.later: list[int] = []  # elements of those whose parameters are made behind the blocks
         self.of_later: Tensor | None = None  # what stands for them
-        self.of_blocks: Tensor | None = None  # what stands for those of all blocks
+        self.of_blocks: list[Tensor] = []  # what stands for those of all blocks
         self.in_block = False
         self.outside: list[Parameter] = []  # what is trained in no block, as it was made
         self.padding: Tensor | None = None
@@ -103,7 +103,7 @@ class ZeroIteration(Shards):
         """Stage 1: earlier micro-steps left a gradient of it."""
         if parameter.node is not None and not self.in_block:
             self.outside.append(parameter)
-        if self.of_blocks is not None and self.in_block:
+        if self.of_blocks and self.in_block:
             return
         if self.tape.role(Accumulation).resident and parameter.node is not None:
             if self.later and not self.in_block:
@@ -130,11 +130,16 @@ class ZeroIteration(Shards):
                 self.of_blocks = self._of_blocks()
             self._stand_for([self.order.sizes[one] for one in self._numbers_outside()[len(self.outside) :]])
 
-    def _of_blocks(self) -> Tensor | None:
-        """What stands for the gradients of all blocks, which are there before the first block runs."""
+    def _of_blocks(self) -> list[Tensor]:
+        """What stands for the gradients of all blocks, which are there before the first block runs.
+
+        Of what an allocator plays, each gradient: one that is as large as all leaves a hole that nothing else fills.
+        """
         sizes = [size for size, place in zip(self.order.sizes, self.order.places, strict=True) if place is not None]
-        found = sum(rounded(size * self.policy.dtype.itemsize) for size in sizes)
-        return self.tape.new("add_", (found,), BYTE, False, category="gradients") if found else None
+        found = [rounded(size * self.policy.dtype.itemsize) for size in sizes]
+        if not self.tape.unrolled:
+            found = [sum(found)] if found else []
+        return [self.tape.new("add_", (size,), BYTE, False, category="gradients") for size in found]
 
     def _numbers_outside(self) -> list[int]:
         return [one for one in self.order.made if self.order.places[one] is None]
@@ -311,9 +316,10 @@ class ZeroIteration(Shards):
         self.accumulated.clear()
         for one in self.tape.parameters:
             one.grad = None
-        of_blocks, self.of_blocks = self.of_blocks, None
-        if of_blocks is not None and of_blocks.storage is not None:
-            storages[of_blocks.storage.index] = self.tape.size_of(of_blocks.storage)
+        for of_blocks in self.of_blocks:
+            if of_blocks.storage is not None:
+                storages[of_blocks.storage.index] = self.tape.size_of(of_blocks.storage)
+        self.of_blocks.clear()
         return sum(storages.values())
 
     def _booked(self, size: int) -> Tensor:
