@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.catalog.fields import shown
 from vramplan.replay.models.capable import knows_old_code, repeats_keys_itself, separates_experts
+from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.values.releases import OldCode
 
 if TYPE_CHECKING:
@@ -90,3 +91,15 @@ def _with_modules(resolver: Resolver, model: ModelShape) -> ModelShape:
     if raw.quantized_experts:
         raw.quantized_experts = None  # as linear layers they are quantized with the others
     return model._replace(experts=model.experts._replace(separate=True))
+
+
+def tell_stacked(resolver: Resolver, model: ModelShape) -> None:
+    """Say that experts stay as they are where the linear layers are quantized, and what else there is."""
+    raw, runtime = resolver.raw, resolver.runtime
+    assert model.experts is not None
+    if model.engine is not None or model.experts.separate or raw.quantized_experts or raw.quantization == GPTQ:
+        return
+    said = f"{raw.quantization} leaves the experts in 16 bits, which are no linear layers in Transformers 5"
+    if runtime is not None and raw.transformers_version is None and separates_experts(model.family):
+        said += ": before it they were, and are quantized (--transformers-version 4.57)"
+    resolver.warnings.append(f"{said}; Axolotl can quantize them (--quantized-experts)")

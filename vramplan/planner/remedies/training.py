@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramplan.planner.candidate import NUMBERS, Candidate
+from vramplan.replay.models.capable import separates_experts
 from vramplan.results import OPTIMIZER, TIME, TRAINING
 from vramplan.values.job import ResolvedJob, trains_all
 
 RANK = 16
 QUANTIZATION = "nf4"
+BEFORE_STACKED = "4.57"  # the last release of Transformers whose experts are linear layers
 OF_THE_STEP = ("optimizer_implementation", "optimizer_state_dtype")
 
 
@@ -55,6 +57,7 @@ def lighter(base: ResolvedJob) -> Iterator[Candidate]:
         if base.adapter is not None and base.quantization is None:
             change: dict[str, Any] = {"quantization": QUANTIZATION, **_own_reference(base)}
             yield Candidate(change, TRAINING, few, "qlora", resets)
+        yield from _quantized_experts(base)
         return
     lora = {"adapter": {"kind": "lora", "rank": RANK, "targets": ["all-linear"]}, **_own_reference(base)}
     words = "another training: small matrices beside a frozen model"
@@ -63,6 +66,20 @@ def lighter(base: ResolvedJob) -> Iterator[Candidate]:
         yield Candidate({**lora, **change}, TRAINING, words + more, "lora", resets)
     change = {**lora, "quantization": QUANTIZATION}
     yield Candidate(change, TRAINING, f"{words} in 4 bits: other results, and slower steps", "qlora", resets)
+
+
+def _quantized_experts(base: ResolvedJob) -> Iterator[Candidate]:
+    """Experts in few bits beside linear layers that have them: by another release of Transformers, or by Axolotl."""
+    experts, bits = base.model.experts, base.quantization
+    if experts is None or experts.separate or base.quantized_experts or base.model.engine is not None:
+        return
+    if bits is None or not bits.startswith(("nf4", "int8")):
+        return
+    few = f"the experts in {bits} too: other results"
+    if base.transformers_version is None and separates_experts(base.model.family):
+        words = f"{few}, and slower steps: each expert runs by itself"
+        yield Candidate({"transformers_version": BEFORE_STACKED}, TRAINING, words, "experts")
+    yield Candidate({"quantized_experts": True}, TRAINING, f"{few}, by Axolotl", "experts")
 
 
 def _own_reference(base: ResolvedJob) -> dict[str, Any]:
