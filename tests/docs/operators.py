@@ -56,6 +56,7 @@ TITLES = {
     "vramplan.replay.operators.tiled_mlp": "An MLP in tiles along the sequence",
     "vramplan.replay.operators.liger": "Liger's norms, gated activations and positions",
     "vramplan.replay.operators.experts": "Routing and experts",
+    "vramplan.replay.operators.scattered": "Rows taken out and added back",
     "vramplan.replay.operators.repeats": "Experts that compute every token, and positions that turn complex numbers",
     "vramplan.replay.operators.latent": "Latent attention",
     "vramplan.replay.operators.delta_rule": "Attention that is linear in the sequence",

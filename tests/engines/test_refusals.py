@@ -33,6 +33,7 @@ GIVEN: dict[str, Any] = {
     "grad_scaler": True,
     "hold_outputs": True,
     "use_cache": True,
+    "transformers_version": "4.57",
     "label_smoothing": 0.1,
     "max_gradient_norm": 1.5,
     "offload": ["activations"],

@@ -193,7 +193,10 @@ def test_what_does_not_go_with_shards_is_refused(keys: dict[str, Any], says: str
     [
         ({"model": "vit-b-16"}, "precision fsdp-bf16 over images was never traced together with"),
         ({"adapter": {"kind": "dora"}, "quantization": "nf4"}, "quantization nf4 beneath dora was never traced"),
-        ({"adapter": {"kind": "ia3"}, "quantization": "nf4"}, "quantization nf4 beneath ia3 was never traced"),
+        (
+            {"adapter": {"kind": "ia3"}, "quantization": "nf4", "precision": "amp-bf16", "weight_dtype": "bf16"},
+            "quantization nf4 beneath ia3 was never traced",
+        ),
         ({"activation_checkpointing": "selective-layer:2"}, "activation_checkpointing selective-layer:2 was never"),
         ({"activation_checkpointing": "selective-op", "parallel": FSDP1}, "activation_checkpointing selective-op was"),
         ({"model": "olmoe-1b-7b", "parallel": FSDP1}, "model olmoe was never traced together with"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramplan.catalog.fields import shown
 from vramplan.replay.models.capable import knows_old_code, repeats_keys_itself, separates_experts
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.values.releases import OldCode
+from vramplan.values.model import OldCode
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

@@ -16,9 +16,8 @@ from vramplan.options import words
 from vramplan.units import format_gib
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu, Runtime
-from vramplan.values.model import ModelShape
+from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import Split
-from vramplan.values.releases import NEWEST, OldCode
 
 DEFAULT_MAX_UTILIZATION = 0.95
 STEPS_EACH_STAGE = 4

@@ -374,10 +374,13 @@ class CompiledTape(RecomputingTape):
                 results = fn(grad, saved)
             finally:
                 self.late = False
-            self._share(node, results)
+            mine = None if found is None else found()  # a node that holds its function may not be held by it
+            if mine is not None:
+                self._share(mine, results)
             return results
 
         node = super().record(operator, inputs, fused, saves)
+        found = ref(node) if type(node) is Node else None
         if node is not None and (self.frame is None or self.in_checkpoint):
             self._want(saves)
         return node

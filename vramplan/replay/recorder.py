@@ -115,7 +115,7 @@ class Node:
     `fn(grad, saved)` returns one gradient per input. It closes over specifications only, never over tensors.
     """
 
-    __slots__ = ("edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "width")
+    __slots__ = ("__weakref__", "edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "width")
 
     def __init__(
         self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, int, DType]], path: Path

@@ -42,6 +42,7 @@ OWN = (
     "vramplan.replay.operators.lora_kernels",
     "vramplan.replay.operators.tiled_mlp",
     "vramplan.replay.operators.experts",
+    "vramplan.replay.operators.scattered",
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",
     "vramplan.replay.operators.delta_rule",

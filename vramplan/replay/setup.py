@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from vramplan.replay.models.modules import Segment
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter, FakeQuantization
-from vramplan.values.model import ModelShape
+from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import Sharded, Split
-from vramplan.values.releases import NEWEST, OldCode
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from vramplan.tuples import NamedTuple
 from vramplan.values.length import NO_LENGTH, Length
 from vramplan.values.machine import Gpu, Runtime
-from vramplan.values.model import ModelShape
+from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import DDP, Sharded, Split, is_fsdp
-from vramplan.values.releases import NEWEST, OldCode
 
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings

@@ -330,3 +330,21 @@ class ModelShape(NamedTuple):
     unknown_type: str | None = None  # `model_type` of a config.json that is not modelled, whose place this shape takes
     recipe_global_batch_size: int | None = None  # of the published training; None: unknown
     dtype: str | None = None  # element type of the published checkpoint: fp32 | fp16 | bf16; None: unknown
+
+
+class OldCode(NamedTuple):
+    """What older releases of Transformers do in every model that is built like Llama, and today's does not."""
+
+    repeats_keys: bool = False  # and values for their query heads, before every fused kernel
+    copies_heads: bool = False  # queries, keys and values are made contiguous before it
+    shifts_logits: bool = False  # the loss copies the logits of all tokens but the last, and pads no labels
+    casts_logits: bool = False  # forward returns its logits in fp32
+    one_table: bool = False  # of inverse frequencies, of which today's keep the original too
+    one_mask: bool = False  # a causal mask is one for all sequences of a batch
+
+    def without_sdpa(self) -> OldCode:
+        """The same where the flash-attn package is called, which takes keys and values as they are."""
+        return self._replace(repeats_keys=False, copies_heads=False)
+
+
+NEWEST = OldCode()

@@ -30,9 +30,8 @@ from vramplan.replay.operators.views import after, contiguous, narrow, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tuples import NamedTuple
-from vramplan.values.model import ModelShape
+from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import Split
-from vramplan.values.releases import NEWEST, OldCode
 
 SELECTIVE = ("selective", "selective-op")  # traced with both selective strategies
 SELECTIVE_OP = ("selective-op",)  # with that alone
