@@ -182,3 +182,29 @@ def test_a_release_in_the_notes_of_a_case_is_no_key(tmp_path: Path, notes: str) 
     assert told.pytorch_version is None
     assert answer(told).peak == answer(plain).peak
     assert case(tmp_path, notes, pytorch_version="1.10").pytorch_version == "1.10"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"transformers_version": "4.40"}, "4.40 was never traced: its code was read"),
+        ({"transformers_version": "4.50", "model": "gpt2"}, "never traced with gpt2, which is today's code"),
+        ({"transformers_version": "4.50", "packing": True, "attention": "eager"}, "together with packing"),
+        ({"transformers_version": "4.50"}, None),
+        ({"transformers_version": "4.50", "parallel": {"data": 4, "sharding": "fsdp"}}, None),
+        ({"transformers_version": "5.2", "model": "gpt2"}, None),
+    ],
+)
+def test_a_release_that_was_never_traced_so_is_said_and_widens_the_range(
+    keys: dict[str, Any], said: str | None
+) -> None:
+    job = build_job({**RUN, **OF_16_BITS, "model": LLAMA, **keys})
+    found = [one for one in job.composed if "transformers_version" in one]
+    assert [said in one for one in found] == [True] if said else found == []
+
+
+def test_quantized_experts_that_change_nothing_are_told() -> None:
+    keys = {"model": MIXTRAL, "quantization": "nf4", "adapter": {"kind": "lora"}, "transformers_version": "4.57"}
+    jobs = [build_job({**RUN, **OF_16_BITS, **keys, "quantized_experts": asked}) for asked in (True, False)]
+    assert answer(jobs[0]).peak == answer(jobs[1]).peak
+    assert [any("changes nothing" in one.why for one in job.assumptions) for job in jobs] == [True, False]

@@ -112,7 +112,7 @@ ROWS = {
     "torchvision": 77,
     "zeroed_late": 28,
     "zeroed_late_shared": 30,
-    "older_releases": 107,
+    "older_releases": 143,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.job.never_traced import never_traced
+from vramplan.job.releases import untraced_release
 from vramplan.replay.models.capable import takes_packing
 from vramplan.replay.techniques.evidence import OFFLOAD, EvidenceGap, is_traced_with, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
@@ -26,7 +27,7 @@ def composed_of(job: ResolvedJob) -> tuple[str, ...]:
     sentences += [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in _untraced_code(job)]
     if job.sharding is not None and job.sharding.kind in ZERO_STAGES:
         sentences += _under_zero(job)
-    return (*sentences, *never_traced(job))
+    return (*sentences, *untraced_release(job), *never_traced(job))
 
 
 def _under_zero(job: ResolvedJob) -> list[str]:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from vramplan.catalog.fields import shown
 from vramplan.replay.models.capable import knows_old_code, repeats_keys_itself, separates_experts
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.values.model import OldCode
+from vramplan.values.model import NEWEST, OldCode
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.job import ResolvedJob
     from vramplan.values.machine import Runtime
     from vramplan.values.model import ModelShape
 
 KEY = "transformers_version"
 OLDEST = (4, 36)  # whose modeling_mixtral.py is the first
+TRACED = (4, 48)  # the oldest that rows were traced with
 RELEASE = re.compile(r"v?(\d{1,2})\.(\d{1,3})(?:\.\d+)?", re.ASCII)
 
 
@@ -50,6 +52,9 @@ def as_released(resolver: Resolver, model: ModelShape, runtime: Runtime) -> Mode
     if model.experts is not None and release < runtime.stacked_experts_since:
         model = _with_modules(resolver, model)
         told.append("each expert is a module, and gets the mean of the tokens")
+        if raw.quantized_experts:
+            raw.quantized_experts = None
+            told.append("quantized_experts changes nothing, as experts are linear layers like others")
     told = told or ["today's code, as far as it is modelled"]
     resolver.assume(KEY, raw.transformers_version, "; ".join(told))
     return model
@@ -88,18 +93,28 @@ def _with_modules(resolver: Resolver, model: ModelShape) -> ModelShape:
         return model
     if found:
         fields.refuse(KEY, f"{raw.transformers_version} is not modelled with {' and '.join(found)}", hint=hint)
-    if raw.quantized_experts:
-        raw.quantized_experts = None  # as linear layers they are quantized with the others
     return model._replace(experts=model.experts._replace(separate=True))
 
 
 def tell_stacked(resolver: Resolver, model: ModelShape) -> None:
     """Say that experts stay as they are where the linear layers are quantized, and what else there is."""
-    raw, runtime = resolver.raw, resolver.runtime
+    raw = resolver.raw
     assert model.experts is not None
     if model.engine is not None or model.experts.separate or raw.quantized_experts or raw.quantization == GPTQ:
         return
-    said = f"{raw.quantization} leaves the experts in 16 bits, which are no linear layers in Transformers 5"
-    if runtime is not None and raw.transformers_version is None and separates_experts(model.family):
-        said += ": before it they were, and are quantized (--transformers-version 4.57)"
-    resolver.warnings.append(f"{said}; Axolotl can quantize them (--quantized-experts)")
+    said = f"{raw.quantization} is of linear layers, which experts are not in Transformers 5: they stay in 16 bits"
+    if raw.transformers_version is None and separates_experts(model.family):
+        said += "; in Transformers 4 they are linear layers (--transformers-version 4.57)"
+    resolver.warnings.append(f"{said}; Axolotl quantizes them on request (--quantized-experts)")
+
+
+def untraced_release(job: ResolvedJob) -> list[str]:
+    """What of the release that a job names was read or left out, and never compared with a trace."""
+    if job.transformers_version is None:
+        return []
+    release = tuple(int(part) for part in job.transformers_version.split("."))
+    if job.old_code == NEWEST and release < job.runtime.stacked_experts_since:
+        return [f"{KEY} {job.transformers_version} was never traced with {job.model.code}, which is today's code"]
+    if release < TRACED:
+        return [f"{KEY} {job.transformers_version} was never traced: its code was read"]
+    return []

@@ -465,6 +465,7 @@ def _is_special(job: ResolvedJob) -> bool:
         one
         or job.half_weights
         or job.planned is not None
+        or job.transformers_version is not None
         or (job.split is not None and job.split.tensor > job.model.key_value_heads)
         or (job.model.engine is not None and (is_untraced(job.model.family) or bool(untraced_parts(job.model))))
         or bool(job.frozen)

@@ -49,11 +49,14 @@ def has_separate_experts(shape: ModelShape) -> bool:
     return shape.experts is not None and shape.experts.separate
 
 
-def separate_experts(tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor] | None:
-    """Router and experts of a block whose experts are modules; None where they are stacked."""
+def separate_experts(tape: Tape, recipe: Recipe, kind: str) -> Callable[[Tensor], Tensor] | None:
+    """Router and experts of a block whose experts are modules; None where they are stacked.
+
+    `kind`: their class, in separate_experts.py.
+    """
     if not has_separate_experts(recipe.shape):
         return None
-    made: Callable[[Tensor], Tensor] = imported("vramplan.replay.models.separate_experts:SeparateExperts")(tape, recipe)
+    made: Callable[[Tensor], Tensor] = imported(f"vramplan.replay.models.separate_experts:{kind}")(tape, recipe)
     return made
 
 

@@ -27,7 +27,7 @@ class SparseMoeBlock:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         first = len(tape.parameters)
-        self.separate = separate_experts(tape, recipe)
+        self.separate = separate_experts(tape, recipe, "MixtralExperts")
         if self.separate is None:
             self.gate = TopKRouter(tape, recipe)
             self.experts = GroupedExperts(tape, recipe)

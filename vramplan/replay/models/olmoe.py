@@ -17,6 +17,7 @@ from vramplan.values.model import ModelShape
 class SparseMoeBlock(QwenMixture):
     """OlmoeSparseMoeBlock."""
 
+    modules = "OlmoeExperts"
     router_first = True
 
 

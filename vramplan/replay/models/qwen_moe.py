@@ -49,12 +49,13 @@ class Router(TopKRouter):
 class SparseMoeBlock:
     """Qwen3MoeSparseMoeBlock, or Qwen2MoeSparseMoeBlock where there is a shared expert."""
 
+    modules = "SeparateExperts"  # those of Transformers before 5.0
     router_first = False  # without a shared expert: the module of the router comes before that of the experts
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shared = experts_of(recipe).shared_intermediate_size
         self.shares, first = shared is not None, len(tape.parameters)
-        self.separate = separate_experts(tape, recipe)
+        self.separate = separate_experts(tape, recipe, self.modules)
         if self.separate is not None:
             pass  # router and experts are in it
         elif shared is None and not self.router_first:

@@ -20,20 +20,14 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 
 
-class Expert(GatedMLP):
-    """MixtralBlockSparseTop2MLP, whose layers have names of their own, or Qwen3MoeMLP and its kin."""
+class MixtralExpert(GatedMLP):
+    """MixtralBlockSparseTop2MLP: the layers of a gated MLP by other names, in another order."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        experts = experts_of(recipe)
-        if recipe.shape.family != "mixtral":
-            with tape.building("experts"):
-                super().__init__(tape, recipe, experts.intermediate_size)
-            return
-        hidden, width, dtype = recipe.shape.hidden_size, experts.intermediate_size, recipe.weight_dtype
-        with tape.building("experts"):
-            self.gate_proj = Linear(tape, "w1", hidden, width, dtype, bias=False)
-            self.down_proj = Linear(tape, "w2", width, hidden, dtype, bias=False)
-            self.up_proj = Linear(tape, "w3", hidden, width, dtype, bias=False)
+    def __init__(self, tape: Tape, recipe: Recipe, width: int) -> None:
+        hidden, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.gate_proj = Linear(tape, "w1", hidden, width, dtype, bias=False)
+        self.down_proj = Linear(tape, "w2", width, hidden, dtype, bias=False)
+        self.up_proj = Linear(tape, "w3", hidden, width, dtype, bias=False)
         self.act = ACTIVATIONS[recipe.shape.activation]
         self.kernel = gated_kernel(tape)
 
@@ -41,13 +35,16 @@ class Expert(GatedMLP):
 class SeparateExperts:
     """The router, a linear layer, and the experts, of which each takes the tokens that are sent to it."""
 
+    expert: type[GatedMLP] = GatedMLP
+    finds_hit = True  # an expert that got no token is left out, of which the mean says that there is none
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.counts = experts_of(recipe)
         hidden, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.gate = Linear(tape, "gate", hidden, self.counts.routed, dtype, bias=False)
-        self.experts = [Expert(tape, recipe) for _ in range(self.counts.routed)]
-        # each expert that got no token would be left out (OLMoE runs them all): the mean says that there is none
-        self.finds_hit = recipe.shape.transformers_model_type != "olmoe"
+        with tape.building("experts"):
+            width = self.counts.intermediate_size
+            self.experts = [self.expert(tape, recipe, width) for _ in range(self.counts.routed)]
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Of rows of tokens."""
@@ -87,3 +84,15 @@ class SeparateExperts:
         found = tape.new("nonzero", (count, 1), INT64, False)
         del greater
         return found
+
+
+class MixtralExperts(SeparateExperts):
+    """Those of MixtralSparseMoeBlock."""
+
+    expert = MixtralExpert
+
+
+class OlmoeExperts(SeparateExperts):
+    """Those of OlmoeSparseMoeBlock, which runs them all."""
+
+    finds_hit = False

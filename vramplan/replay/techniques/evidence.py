@@ -46,6 +46,9 @@ TOUCHES = {
     "padding: right": INPUTS,
     PACKING: INPUTS,
     **dict.fromkeys(PREFERENCES, INPUTS),
+    "transformers_version: older code": INPUTS,  # masks, and what attention is given
+    "transformers_version: experts as modules": WEIGHTS,
+    "zero_grad: before-backward": STEP,
     "frozen: parts": TRAINED,
     "adapter: lora": TRAINED,
     "adapter: dora": TRAINED,

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5723 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5747 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -86,7 +86,7 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1832 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1844 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -376,33 +376,34 @@ padding: right | 473 | adapted, block_kinds, decoders, fully_shard_more, fused_l
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 225 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations,
-  zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama
-  under litgpt, mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3,
-  roberta, vit | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt
-  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+parallel.fsdp_version: 1 | 237 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, older_releases,
+  sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2,
+  gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen3, roberta, vit | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2,
+  llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 113 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
-  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4_text, glm4_moe, gpt2,
-  gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 |
-  bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
-  qwen3_vl
-parallel.sharding: fsdp | 922 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared |
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
-  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: ddp | 125 | fused_lora_shared, modded, modded_compiled, older_releases, replicated,
+  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4_text,
+  glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2,
+  qwen3, qwen3_vl, smollm3 | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modded_nanogpt
+  under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 946 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
+  seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
+  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
@@ -479,7 +480,7 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3481 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3517 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -559,6 +560,10 @@ trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, fa
 trained_blocks: lisa | 34 | sharded_more, short_convolutions, state_spaces, turns | bert, gemma, gemma2, gpt2,
   gpt_neox, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gpt2,
   lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
+transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe, qwen2_moe, qwen3_moe | mixtral,
+  olmoe, qwen_moe
+transformers_version: older code | 143 | older_releases | cohere, gemma, gemma2, granite, llama, mistral, mixtral,
+  olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, gemma, gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
 weight_dtype: 16 bits | 921 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
@@ -573,6 +578,8 @@ weight_dtype: 16 bits | 921 | adapted, adapters, adapters_more, block_kinds, dec
   gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+zero_grad: before-backward | 58 | zeroed_late, zeroed_late_shared | gpt2, gpt_neox, llama, mixtral | gpt2, llama,
+  mixtral, neox
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
@@ -586,7 +593,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1057 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1069 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
@@ -736,20 +743,20 @@ activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, f
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 142 | flat_adapters, flat_host, flat_parameter, foundry,
-  litgpt_flat, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2,
-  llama, llama under litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  roberta, vit
+activation_checkpointing: full + parallel.fsdp_version: 1 | 150 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma,
+  gemma2, glm, gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 36 | fused_lora_shared, replicated, rounded_shared,
-  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 503 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
+activation_checkpointing: full + parallel.sharding: ddp | 44 | fused_lora_shared, older_releases, replicated,
+  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 519 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under
   litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral,
@@ -800,7 +807,7 @@ activation_checkpointing: full + precision: mixed | 882 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1666 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1690 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
@@ -846,6 +853,10 @@ activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | 
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_convolutions, state_spaces, turns |
   bert, gemma, lfm2, llama, nemotron_h, neox, phi
+activation_checkpointing: full + transformers_version: experts as modules | 28 | older_releases | mixtral, olmoe,
+  qwen_moe
+activation_checkpointing: full + transformers_version: older code | 70 | older_releases | cohere, gemma, gemma2,
+  granite, llama, mixtral, olmoe, phi, qwen_moe
 activation_checkpointing: full + weight_dtype: 16 bits | 549 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits,
@@ -854,6 +865,8 @@ activation_checkpointing: full + weight_dtype: 16 bits | 549 | adapted, adapters
   gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5, vit
+activation_checkpointing: full + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama,
+  mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
@@ -1256,18 +1269,18 @@ adapter: lora + padding: right | 38 | fused_lora, liger, met, pairs, short_convo
   lfm2, lfm2_moe, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
   under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 66 | flat_adapters, zeroed_late_shared | bert, gemma, gemma2, glm, gpt2,
-  llama, neox, phi3
+adapter: lora + parallel.fsdp_version: 1 | 70 | flat_adapters, older_releases, zeroed_late_shared | bert, gemma,
+  gemma2, glm, gpt2, llama, mixtral, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 22 | fused_lora_shared, replicated, sharded_bits, tiled_mlp_shared,
-  zeroed_late_shared | gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 245 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
-  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
-  mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+adapter: lora + parallel.sharding: ddp | 26 | fused_lora_shared, older_releases, replicated, sharded_bits,
+  tiled_mlp_shared, zeroed_late_shared | gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3
+adapter: lora + parallel.sharding: fsdp | 253 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+  older_releases, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared
+  | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe,
+  gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shard_more, fused_lora_shared,
   rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
   qwen3_vl
@@ -1291,7 +1304,7 @@ adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lo
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 655 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 667 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
   met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled,
@@ -1332,6 +1345,8 @@ adapter: lora + quantization: nf4-double | 157 | adapters, compile_beside, flat_
   starcoder2, t5
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
+adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
+adapter: lora + transformers_version: older code | 34 | older_releases | llama, mixtral, olmoe, qwen_moe
 adapter: lora + weight_dtype: 16 bits | 316 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, quantized, rounded,
   sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared |
@@ -1339,6 +1354,7 @@ adapter: lora + weight_dtype: 16 bits | 316 | adapters, adapters_more, block_kin
   gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5
+adapter: lora + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -1558,6 +1574,7 @@ ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2,
 ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
 ema: true + weight_dtype: 16 bits | 10 | galore, met, sharded_spaces, short_convolutions, state_spaces | bamba,
   falcon_h1, gpt2, lfm2, llama, nemotron_h, opt
+ema: true + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
 eval_batch_size + label_smoothing | 28 | evaluation, evaluation_more | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -1693,6 +1710,9 @@ grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_s
   nemotron_h, qwen_moe
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
+grad_scaler: true + transformers_version: experts as modules | 11 | older_releases | mixtral, olmoe, qwen_moe
+grad_scaler: true + transformers_version: older code | 14 | older_releases | llama, mixtral, olmoe, qwen_moe
+grad_scaler: true + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
 gradient_dtype: fp32 + optimizer: rmsprop | 4 | master | gpt2, llama
@@ -1988,6 +2008,7 @@ max_gradient_norm + weight_dtype: 16 bits | 69 | adapted, flat_adapters, fully_s
   met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, bamba,
   bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, neox, olmo2,
   opt, phi, qwen_moe
+max_gradient_norm + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -2151,6 +2172,7 @@ optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precisions | bert, clip, deepseek, gpt2,
   llama, mixtral, qwen_moe, vit
+optimizer: adafactor + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 optimizer: adam + optimizer_in_backward: true | 11 | optimizers, precisions, short_convolutions, state_spaces, tiled
   | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
@@ -2305,6 +2327,7 @@ optimizer: sgd + tiled_mlp | 19 | tiled_mlp, tiled_mlp_shared | apertus, exaone4
 optimizer: sgd + weight_dtype: 16 bits | 65 | adapters_more, halves, more_families, pairs, precisions, quantized,
   tiled_mlp, tiled_mlp_shared | apertus, bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4,
   gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, t5
+optimizer: sgd + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 optimizer: sgd-momentum + optimizer_in_backward: true | 9 | optimizers, precisions, sharded_spaces | bamba, bert,
   gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
@@ -2417,9 +2440,10 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 167 | flat_adapters, flat_host, flat_parameter, foundry,
-  litgpt_flat, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2,
-  llama, llama under litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 179 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma,
+  gemma2, glm, gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi
+  under litgpt, phi3, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
 parallel.fsdp_version: 1 + precision: amp | 37 | flat_adapters, flat_host, flat_parameter, sharded_activations,
@@ -2427,12 +2451,15 @@ parallel.fsdp_version: 1 + precision: amp | 37 | flat_adapters, flat_host, flat_
 parallel.fsdp_version: 1 + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
   sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
   neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 62 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
-  sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under
-  litgpt, neox, neox under litgpt, phi under litgpt, vit
+parallel.fsdp_version: 1 + precision: pure | 74 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+  older_releases, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2,
+  llama, llama under litgpt, mixtral, neox, neox under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
+parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
+parallel.fsdp_version: 1 + transformers_version: older code | 12 | older_releases | llama, mixtral
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
+parallel.fsdp_version: 1 + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.replicas + parallel.sharding: fsdp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, neox, phi3
@@ -2448,16 +2475,19 @@ parallel.sharding: ddp + precision: amp | 29 | fused_lora_shared, replicated, ro
   sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
   phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 58 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  modded_nanogpt under modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 70 | modded, modded_compiled, older_releases, replicated,
+  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 5 | fused_lora_shared, sharded_bits | gpt2, llama, phi3
 parallel.sharding: ddp + tiled_mlp | 6 | tiled_mlp_shared | gemma, llama
+parallel.sharding: ddp + transformers_version: experts as modules | 6 | older_releases | mixtral
+parallel.sharding: ddp + transformers_version: older code | 12 | older_releases | llama, mixtral
 parallel.sharding: ddp + weight_dtype: 16 bits | 3 | fused_lora_shared, tiled_mlp_shared | llama
+parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 parallel.sharding: fsdp + precision: amp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders,
@@ -2473,14 +2503,14 @@ parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 280 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3,
-  mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: pure | 304 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
+  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
@@ -2491,9 +2521,12 @@ parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, 
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
   glm, llama, mixtral, neox, opt, phi, phi3, roberta
 parallel.sharding: fsdp + trained_blocks: lisa | 9 | sharded_more | bert, gemma2, gpt2, llama, mixtral, neox
+parallel.sharding: fsdp + transformers_version: experts as modules | 12 | older_releases | mixtral
+parallel.sharding: fsdp + transformers_version: older code | 24 | older_releases | llama, mixtral
 parallel.sharding: fsdp + weight_dtype: 16 bits | 55 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral,
   neox, opt, phi, phi3
+parallel.sharding: fsdp + zero_grad: before-backward | 20 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp-grad-op + precision: amp | 53 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
@@ -2557,6 +2590,9 @@ precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, 
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
+precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
+precision: amp + transformers_version: older code | 46 | older_releases | cohere, gemma, gemma2, granite, llama,
+  mixtral, olmoe, phi, qwen_moe
 precision: amp + weight_dtype: 16 bits | 873 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits,
@@ -2565,6 +2601,7 @@ precision: amp + weight_dtype: 16 bits | 873 | adapted, adapters, adapters_more,
   gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: amp + zero_grad: before-backward | 14 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + qat: mxfp4 | 4 | rounded_shared | llama
@@ -2604,6 +2641,10 @@ precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, 
   nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 11 | sharded_more, short_convolutions, state_spaces, turns | gemma, lfm2,
   nemotron_h, neox, olmo2, phi, phi3
+precision: pure + transformers_version: experts as modules | 34 | older_releases | mixtral, olmoe, qwen_moe
+precision: pure + transformers_version: older code | 83 | older_releases | cohere, gemma, gemma2, granite, llama,
+  mixtral, olmoe, phi, qwen_moe
+precision: pure + zero_grad: before-backward | 40 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 qat: fp8 + weight_dtype: 16 bits | 2 | rounded | falcon, olmo2
 qat: int4 + weight_dtype: 16 bits | 3 | rounded | gemma, llama, phi
 qat: int4-mslk + weight_dtype: 16 bits | 3 | rounded | bloom, llama, qwen_moe
@@ -2614,10 +2655,14 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
 quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
+quantization: nf4 + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
+quantization: nf4 + transformers_version: older code | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4 + weight_dtype: 16 bits | 70 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere,
   ernie4_5, exaone4, gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, nemotron, neox, olmo, olmoe, opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm
+quantization: nf4-double + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
+quantization: nf4-double + transformers_version: older code | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_adapters, fused_lora,
   fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
@@ -2625,4 +2670,8 @@ quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_
 tiled_mlp + weight_dtype: 16 bits | 18 | tiled_mlp, tiled_mlp_shared | apertus, gpt_neo, granite, llama, ministral3,
   neox, olmo2, phi
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
+transformers_version: experts as modules + transformers_version: older code | 66 | older_releases | mixtral, olmoe,
+  qwen_moe
+transformers_version: experts as modules + weight_dtype: 16 bits | 4 | older_releases | mixtral, olmoe, qwen_moe
+transformers_version: older code + weight_dtype: 16 bits | 4 | older_releases | mixtral, olmoe, qwen_moe
 """

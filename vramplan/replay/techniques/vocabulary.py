@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.replay.techniques.expert_adapters import is_over_experts
-from vramplan.values.job import ResolvedJob
-from vramplan.values.model import ModelShape
+from vramplan.values.job import BEFORE_BACKWARD, ResolvedJob
+from vramplan.values.model import NEWEST, ModelShape
 from vramplan.values.parallel import BLOCKS as ALONE
 from vramplan.values.parallel import Sharded, Split
 
@@ -20,6 +20,7 @@ SWITCHES = (
 """Keys of a job that are true or false, and each name one technique."""
 
 LIGER, KERNELS = "liger_kernels", "adapter.kernels"
+RELEASE = "transformers_version"
 TILED_MLP, DISTILLATION = "tiled_mlp", "distillation"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
@@ -50,7 +51,7 @@ def given(job: ResolvedJob, technique: str) -> str:
         return ", ".join(job.adapter.kernels)
     if key == "weight_dtype":
         return job.precision.rpartition("-")[2]
-    if key in ("optimizer", "loss", "activation_checkpointing", "trained_blocks"):
+    if key in (RELEASE, "optimizer", "loss", "activation_checkpointing", "trained_blocks"):
         return str(getattr(job, key))
     if word:
         return word
@@ -68,6 +69,12 @@ def _named(job: ResolvedJob) -> Iterator[str]:
     switches = (key for key in SWITCHES if getattr(job, key))
     # a kernel that takes the lengths of sequences makes no mask: nothing of the technique is left
     yield from (f"{key}: true" for key in switches if key != "packing" or job.attention != "flash")
+    if job.old_code != NEWEST:
+        yield f"{RELEASE}: older code"
+    if job.model.experts is not None and job.model.experts.separate:
+        yield f"{RELEASE}: experts as modules"
+    if job.zero_grad == BEFORE_BACKWARD:
+        yield f"zero_grad: {BEFORE_BACKWARD}"
     yield from _of_precision(job)
     yield from _of_loss(job)
     yield from _of_training(job)
