@@ -208,3 +208,12 @@ def test_quantized_experts_that_change_nothing_are_told() -> None:
     jobs = [build_job({**RUN, **OF_16_BITS, **keys, "quantized_experts": asked}) for asked in (True, False)]
     assert answer(jobs[0]).peak == answer(jobs[1]).peak
     assert [any("changes nothing" in one.why for one in job.assumptions) for job in jobs] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("5", "5.0"), ("v4.57", "4.57"), ("4.57.6", "4.57"), ("4.58.0.dev0", "4.58")]
+)
+def test_a_release_may_be_written_as_people_write_it(written: str, meant: str) -> None:
+    assert (
+        build_job({**RUN, **OF_16_BITS, "model": LLAMA, "transformers_version": written}).transformers_version == meant
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEY = "transformers_version"
 OLDEST = (4, 36)  # whose modeling_mixtral.py is the first
 TRACED = (4, 48)  # the oldest that rows were traced with
-RELEASE = re.compile(r"v?(\d{1,2})\.(\d{1,3})(?:\.\d+)?", re.ASCII)
+RELEASE = re.compile(r"v?(\d{1,2})(?:\.(\d{1,3}))?(?:\.\w+)*", re.ASCII)  # also of 4.58.0.dev0
 
 
 def as_released(resolver: Resolver, model: ModelShape, runtime: Runtime) -> ModelShape:
@@ -34,7 +34,7 @@ def as_released(resolver: Resolver, model: ModelShape, runtime: Runtime) -> Mode
         message = f"{shown(raw.transformers_version)} is no release of Transformers"
         fields.problem(KEY, message, hint='two numbers, as in "4.57"')
         return model
-    release = int(match[1]), int(match[2])
+    release = int(match[1]), int(match[2] or 0)
     raw.transformers_version = f"{release[0]}.{release[1]}"
     if model.engine is not None:
         message = f"{raw.transformers_version} says nothing of {model.name} in the code of {model.engine}"
