@@ -48,8 +48,6 @@ _HEADS = {
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "float": "fp32"}
 """Names of torch for the element types of a checkpoint; another one leaves it unknown."""
 
-MXFP4 = "mxfp4"  # which training loads in 16 bits: Mxfp4Config(dequantize=True)
-
 _FROM_ZERO = (
     *("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared"),
     "key_value_sharing_layers",
@@ -111,12 +109,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         values["classes"] = _classes(fields)
     values["dtype"] = _dtype(fields)
     _refuse_switches(fields, kind.refused)
-    if fields.given("quantization_config"):
-        values["dtype"] = values["dtype"] or "bf16"
-        told = Assumption(
-            "model.dtype", values["dtype"], f"the {MXFP4} of the checkpoint is dequantized, to be trained"
-        )
-        assumptions = (*assumptions, told)
+    assumptions = (*assumptions, *_written(fields, values))
     name = _origin(fields)
     fields.sink.raise_problems()
     try:
@@ -139,8 +132,9 @@ def _shape_of_unknown(fields: Fields, model_type: str, default_name: str) -> tup
     """The shape of a model type that is not modelled, by the usual keys of a decoder, which is told first."""
     values, told = imported("vramplan.catalog.generic:Generic")(fields, model_type).read()
     _refuse_switches(fields, ())
-    fields.sink.raise_all()
     values["dtype"] = _dtype(fields)
+    told = (*told, *_written(fields, values))
+    fields.sink.raise_all()
     values["unknown_type"] = model_type
     try:
         shape = shape_from_fields(values, name=one_line(_origin(fields) or default_name))
@@ -214,9 +208,19 @@ def _refuse_switches(fields: Fields, switches: tuple[str, ...]) -> None:
     for key in switches:
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
-    inside = fields.fields("quantization_config") if fields.given("quantization_config") else None
-    if inside is not None and (not inside.given("quant_method") or inside.text("quant_method") != MXFP4):
-        fields.refuse("quantization_config", "quantised weights are not modelled")
+
+
+def _written(fields: Fields, values: dict[str, Any]) -> tuple[Assumption, ...]:
+    """What the file says of quantized weights; those that are dequantized have 16 bits where it names no other type."""
+    if not fields.given("quantization_config"):
+        return ()
+    found = imported("vramplan.catalog.written:by_config")(fields)
+    if found is None:
+        return ()
+    values["dtype"] = values["dtype"] or "bf16"
+    if found.quantization is None:
+        return (Assumption("model.dtype", values["dtype"], found.why),)
+    return tuple(found.told())
 
 
 def _task(fields: Fields, model_type: str) -> tuple[str, tuple[Assumption, ...]]:

@@ -110,7 +110,7 @@ def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[Model
     Which of the three it is, is told. `unknown` is raised where the name cannot be one of a repository.
     """
     # only names with a slash that no profile has pay for these
-    from vramplan.catalog import hub, mirrors, model_names, scope
+    from vramplan.catalog import hub, mirrors, model_names, scope, written
 
     if unknown.problems[0].file is not None or not hub.is_repository(name):
         raise unknown
@@ -119,15 +119,16 @@ def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[Model
         path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
     except InputError:
         mirror = mirrors.mirror_of(name, dirs)
+        named = model_names.profile_by(name, dirs) if mirror is None else mirror.model
+        why = "the shape that the name says; its config.json was not looked at"
         if mirror is not None:
-            loaded = find_model_profile(mirror.model, dirs)
-            told = Assumption("model", mirror.model, f"the shape of {name}: {mirror.source}")
-            return loaded.shape(), (told, *loaded.assumptions())
-        named = model_names.profile_by(name, dirs)
+            why = f"the shape of {name}: {mirror.source}"
         if named is not None:
-            loaded = find_model_profile(named, dirs)
-            told = Assumption("model", loaded.name, "the shape that the name says; its config.json was not looked at")
-            return loaded.shape(), (told, *loaded.assumptions())
+            loaded, weights = find_model_profile(named, dirs), written.by_name(name)
+            if weights is not None and weights.quantization is None:
+                why += f"; {weights.why}"
+            of_weights = () if weights is None else weights.told()
+            return loaded.shape(), (Assumption("model", loaded.name, why), *of_weights, *loaded.assumptions())
         if scope.out_of("models", name) is None:
             raise
         raise unknown from None

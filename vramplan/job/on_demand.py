@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from vramplan.job.packing import check_packing as check_packing
     from vramplan.job.preferred import without_preferred as without_preferred
     from vramplan.job.qat import qat_of as qat_of
+    from vramplan.job.quantized import as_written as as_written
     from vramplan.job.quantized import check_quantized_experts as check_quantized_experts
     from vramplan.job.releases import as_released as as_released
     from vramplan.job.releases import tell_stacked as tell_stacked
@@ -85,7 +86,7 @@ MODULES = {
     "vramplan.job.allocator_default": ("launched_allocator", "resolve_allocator"),
     "vramplan.job.bitsandbytes": ("check_bitsandbytes",),
     "vramplan.job.qat": ("qat_of",),
-    "vramplan.job.quantized": ("check_quantized_experts",),
+    "vramplan.job.quantized": ("as_written", "check_quantized_experts"),
     "vramplan.job.checkpoints": (
         "check_offload",
         "check_reentrant",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from vramplan.catalog.document import Mapping
+from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.replay.models.capable import keeps_fp32
 from vramplan.replay.techniques.adapters import GPTQ
@@ -14,6 +17,9 @@ from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, ZERO_STAGES
 
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+
 
 def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tuple[str, ...]]:
     """What looks up the model types whose weights may have this quantization.
@@ -23,6 +29,22 @@ def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tupl
     if quantization == GPTQ:
         return gptq_quantizable
     return adaptable if model.task in ("lm", "image") else quantizable
+
+
+def as_written(resolver: Resolver, written: Assumption) -> None:
+    """Take the quantization of the checkpoint where the job says nothing of it, and LoRA beside it.
+
+    Transformers trains no quantized weights without an adapter beside them, so who names such a checkpoint means one.
+    """
+    raw, fields = resolver.raw, resolver.fields
+    if fields.present(written.key):
+        return
+    raw.quantization = written.value
+    resolver.assume(*written)
+    if not fields.present("adapter") and not raw.frozen:
+        node = Mapping(fields.node.line, fields.node.column)
+        raw.adapter = Fields(node, fields.sink, "adapter")
+        resolver.assume("adapter.kind", "lora", "quantized weights are trained with an adapter beside them")
 
 
 def check_quantized_experts(raw: RawJob, model: ModelShape | None) -> None:

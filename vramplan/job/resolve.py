@@ -212,6 +212,8 @@ class _ReplayResolver(Resolver):
         model, gpu = self.find_model(), self.find_gpu()
         if model is not None and runtime is not None:
             model = self._in_code(model, runtime)
+            if self.written is not None and model.engine is None:  # other programs convert a checkpoint that is whole
+                on_demand.as_written(self, self.written)
         if model is not None and runtime is not None and raw.transformers_version is not None:
             model = on_demand.as_released(self, model, runtime)
         if model is not None and raw.image_size is not None:

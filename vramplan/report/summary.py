@@ -64,6 +64,7 @@ AT_STAKE: Mapping[str, tuple[str, ...]] = {
     "loss": ("temporaries",),
     "expert_imbalance": ("activations",),
     "expert_capacity_factor": ("activations",),
+    "adapter.kind": (EVERYTHING, EVERYTHING),  # named first: nobody asked for an adapter
     "adapter.targets": ("gradients", "optimizer"),
     "adapter.rank": ("gradients", "optimizer"),
     "adapter.dtype": ("gradients", "optimizer"),

@@ -1,0 +1,126 @@
+"""How the weights of a checkpoint are written: quantized by which library, as its config.json or its name says.
+
+A library that quantizes reads `quantization_config` of the checkpoint, whatever the program is told. A name is what
+there is to go by where the config.json is not at hand; of the hub's repositories it says what they hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vramplan.catalog.fields import Fields, one_line
+from vramplan.options.spellings import QUANTIZATIONS
+from vramplan.replay.techniques.gptq import GROUP_SIZE
+from vramplan.tuples import NamedTuple
+from vramplan.values.job import Assumption
+
+KEY = "quantization"
+ONE_GROUP = -1  # `group_size` of layers whose columns have one scale each
+
+UNTRAINED = {
+    "fp8": "fp8",  # transformers 5.23.0, quantizers/quantizer_finegrained_fp8.py, is_trainable: False
+    "fbgemm_fp8": "fp8",  # the same, quantizer_fbgemm_fp8.py
+    "compressed-tensors": "compressed tensors",  # the same, quantizer_compressed_tensors.py: trained decompressed
+    "mxfp4": "mxfp4",  # the same, quantizer_mxfp4.py: dequantized to be trained
+}
+"""What Transformers does not train as it is written, by the `quant_method`, in words."""
+
+
+class Written(NamedTuple):
+    """What a checkpoint says of its weights."""
+
+    quantization: str | None  # a word of the key `quantization`; None: they are trained in 16 bits or more
+    why: str
+
+    def told(self) -> Iterator[Assumption]:
+        """As an assumption of the key, where the weights stay quantized."""
+        if self.quantization is not None:
+            yield Assumption(KEY, self.quantization, self.why)
+
+
+_NAMES = (
+    (r"gptq[-_](8bit|int8).*", "gptq-8bit"),
+    (r"gptq|-4bit-\d+g", "gptq"),
+    (r"awq", "awq"),
+    (r"aqlm", "aqlm"),
+    (r"8-?bit", "bnb-8bit"),
+    (r"bnb|4-?bit|nf4", "bnb-4bit"),
+    (r"fp8|float8", "fp8"),
+    (r"w[48]a(8|16)|quantized", "compressed-tensors"),
+    (r"gguf", "gguf"),
+)
+"""What stands in the names of repositories for what wrote their weights."""
+
+_MLX = "mlx-community"
+_DOUBLE = "unsloth"  # unsloth/llama-3-8b-bnb-4bit, config.json: bnb_4bit_use_double_quant true
+
+
+def by_name(name: str) -> Written | None:
+    """What the name of a repository says of its weights; None where it says nothing."""
+    owner, _, last = name.lower().partition("@")[0].rpartition("/")
+    if owner.endswith(_MLX):
+        return Written(None, "PyTorch does not load what MLX writes, so the weights are those of the model it is of")
+    method = next((method for mark, method in _NAMES if re.search(rf"(^|[-_.])({mark})([-_.]|$)", last)), None)
+    if method is None:
+        return None
+    said = "the name of the checkpoint says so"
+    if method == "gguf":
+        return Written(None, "Transformers dequantizes GGUF when it loads it")
+    if method in UNTRAINED:
+        return _dequantized(method)
+    if method == "gptq-8bit":
+        return Written("int8", f"{said}; GPTQ's 8 bits are counted as those of bitsandbytes")
+    if method == "bnb-4bit" and owner == _DOUBLE:
+        return Written("nf4-double", f"{said}; {_DOUBLE} writes double quantization")
+    return _as_spelled(method, said)
+
+
+def by_config(fields: Fields) -> Written | None:
+    """What `quantization_config` of a config.json says; None where it is not there. What is not modelled is refused."""
+    inside = fields.fields("quantization_config") if fields.given("quantization_config") else None
+    if inside is None:
+        return None
+    method = _text(inside, "quant_method") or ""
+    said = "quantization_config of the checkpoint"
+    if method in ("bitsandbytes", ""):
+        if _is_set(inside, "load_in_8bit"):
+            return Written("int8", said)
+        if _is_set(inside, "load_in_4bit"):
+            return Written("nf4-double" if _is_set(inside, "bnb_4bit_use_double_quant") else "nf4", said)
+    if method in UNTRAINED:
+        return _dequantized(method)
+    if method == "aqlm":
+        return _as_spelled(method, said)
+    if method in ("gptq", "awq"):
+        bits = inside.integer("bits") if inside.given("bits") else 4
+        group = inside.integer("group_size", minimum=-1) if inside.given("group_size") else GROUP_SIZE
+        if bits == 4 and group in (GROUP_SIZE, None):
+            return _as_spelled(method, said)
+        if bits == 4 and group is not None and (group > GROUP_SIZE or group == ONE_GROUP):
+            return _as_spelled(method, f"{said}; its groups are larger than the {GROUP_SIZE} that are counted")
+        method += f" with groups of {group}" if bits == 4 else f" with {bits} bits"
+    hint = "give the config.json of the model that was quantized; modelled: bitsandbytes, gptq, awq and aqlm"
+    fields.refuse(
+        "quantization_config",
+        f"weights of {one_line(method) if method else 'an unnamed method'} are not modelled",
+        hint=hint,
+    )
+    return None
+
+
+def _as_spelled(method: str, said: str) -> Written:
+    meaning = QUANTIZATIONS[method]
+    return Written(meaning.word, f"{said}; {meaning.note}" if meaning.note and method != "bnb-4bit" else said)
+
+
+def _dequantized(method: str) -> Written:
+    return Written(None, f"the {UNTRAINED[method]} of the checkpoint is dequantized, to be trained")
+
+
+def _text(fields: Fields, key: str) -> str | None:
+    return fields.text(key) if fields.given(key) else None
+
+
+def _is_set(fields: Fields, key: str) -> bool:
+    return bool(fields.given(key) and fields.boolean(key))
