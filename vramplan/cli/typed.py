@@ -120,6 +120,8 @@ class _WordsReader:
                 if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
                     found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
                     continue
+                if word.isdecimal() and found[-1:] and found[-1].name == "--adapter":
+                    raise UsageError(f"what is {word!r}?", hint=f"the rank is given as --rank {word}")
                 if "model" in given:
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
                     raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
@@ -170,6 +172,8 @@ class _WordsReader:
         other = named("vramplan.options.table.__init__:has_the_word")(word)
         if other is not None and other.options:
             return f"it is a value of {other.option}"
+        if word.isdecimal():
+            return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
         return f"the model is named already; a GPU is given as --gpu {word}"
 
     def _option(self, word: str) -> list[TypedOption]:
