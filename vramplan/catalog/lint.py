@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vramplan.catalog import document, gpus, grids, locate, mirrors, models, platforms, prices, runtimes, stacks
+from vramplan.catalog import (
+    document,
+    gpus,
+    grids,
+    instances,
+    locate,
+    mirrors,
+    models,
+    platforms,
+    prices,
+    runtimes,
+    stacks,
+)
 from vramplan.catalog.fields import ordered
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.gpu_profile import GpuProfile
@@ -21,7 +33,7 @@ from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.results.profiles import ERROR, WARNING, Finding, Linted
 
-KindWord = Literal["gpu", "model", "runtime", "stack", "prices", "grid", "platform"]
+KindWord = Literal["gpu", "model", "runtime", "stack", "prices", "grid", "platform", "instances"]
 FOLDER_OF: dict[KindWord, locate.Kind] = {
     "gpu": "gpus",
     "model": "models",
@@ -30,6 +42,7 @@ FOLDER_OF: dict[KindWord, locate.Kind] = {
     "prices": "prices",
     "grid": "grids",
     "platform": "platforms",
+    "instances": "instances",
 }
 KIND_OF: dict[str, KindWord] = {folder: kind for kind, folder in FOLDER_OF.items()}
 LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
@@ -40,6 +53,7 @@ LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
     "prices": prices.load_prices,
     "grid": grids.load_grid,
     "platform": platforms.load_platform,
+    "instances": instances.load_instances,
 }
 TODO = "TODO"  # what `profiles new` writes where a person has to
 

@@ -19,7 +19,7 @@ from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.values.job import Assumption
 
-Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms"]
+Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms", "instances"]
 LABELS = {
     "gpus": "GPU",
     "models": "model",
@@ -28,6 +28,7 @@ LABELS = {
     "prices": "price",
     "grids": "grid",
     "platforms": "platform",
+    "instances": "instance",
 }
 
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -99,6 +99,18 @@ GPUS = (
         r"(g5|g6e?|p4de?|p5e?n?)([-.].*)?",
         "an AWS instance: g5 has --gpu a10g, g6 l4, g6e l40s, p4d a100-40gb, p4de a100-80gb, p5 h100, p5e h200",
     ),
+    Scope(
+        r"(a[2-4]x?|g[24])-(standard|high|mega|ultra|edge).*",
+        "a machine type of Google Cloud: a2-highgpu has --gpu a100-40gb, a2-ultragpu a100-80gb, a3-highgpu h100, "
+        "a3-ultragpu h200, g2 l4; the number at the end of a2 and a3 is that of the GPUs",
+    ),
+    Scope(
+        r"(standard-)?n[cdgv]\d+.*v\d+",
+        "a size of Azure: NC with A100 has --gpu a100-pcie-80gb, ND96asr a100-40gb, ND96amsr a100-80gb, ND H100 h100",
+    ),
+    Scope(
+        r"(huawei-)?ascend.*|910[abc].*", "Ascend NPUs are not modelled: their kernels and their allocator are others"
+    ),
 )
 
 KINDS = {"models": MODELS, "gpus": GPUS}

@@ -44,7 +44,7 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
     if nodes * each % split:
         raise UsageError(f"{nodes * each} GPUs are no multiple of the {split} of a replica", key="--nodes")
     rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not NODES]
-    if of_gpu is not None and gpu is not None:
+    if of_gpu is not None and gpu is not None and named("vramplan.job.spelled:instance_of")(gpu.value) is None:
         rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
     option = declared["--gpus"]
     rest.append(TypedOption(option, "--nodes", str(nodes * each // split), "--gpus"))

@@ -6,18 +6,24 @@ Nothing is checked here: a text that is no known spelling stays, and its reader 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence
 from vramplan.catalog.fields import Fields, shown
+from vramplan.engines import imported
 from vramplan.job.keyed import is_size
 from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, SpellingMeaning, meaning
 
+if TYPE_CHECKING:
+    from vramplan.catalog.instances import Instance
+
 _COUNTED = re.compile(
     r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*(?!1\s*$)([1-9]\d{0,6})\s*"
 )  # an X1 at the end belongs to a name: nobody counts one device
+_INSTANCE = re.compile(r"[a-z]\w*(?:-\w+)*\.\w+|[ag]\d+-\w+-\d+g|(?:standard_)?n[cd]\w*_v\d+", re.IGNORECASE | re.ASCII)
+"""How clouds name an instance: p4d.24xlarge, a2-highgpu-8g, Standard_ND96asr_v4."""
 _DECIMALS = r"(\d+(?:\.\d+)?)\s*[kK]"
 _GROUPED = r"\d{1,3}(?:[_,]\d{3})+"
 
@@ -46,17 +52,36 @@ def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
         fields.node = root = _with(root, changed)
     for key, word, spelling in also:
         _set(fields, key, word, spelling)
-    _devices(fields)
+    _devices(fields, told)
     return told
 
 
 def counted(text: str | None) -> tuple[int, str] | None:
-    """The devices and the rest of `8xA100-80GB`, `8 x a100-80gb`, `8*h100` or `h100 x8`; None if none are counted."""
-    found = None if text is None else _COUNTED.fullmatch(text)
-    if found is None:
+    """The devices and the rest of `8xA100-80GB`, `8 x a100-80gb`, `8*h100` or `h100 x8`; None if none are counted.
+
+    The name of an instance counts those of the machine, as in `p4d.24xlarge`.
+    """
+    if text is None:
         return None
-    count, gpu, other, behind = found.groups()
-    return (int(count), gpu) if count else (int(behind), other)
+    found = _COUNTED.fullmatch(text)
+    count, name = 1, text
+    if found is not None:
+        before, gpu, other, behind = found.groups()
+        count, name = (int(before), gpu) if before else (int(behind), other)
+    machine = instance_of(name)
+    if machine is not None:
+        return count * machine.gpus, machine.gpu
+    return None if found is None else (count, name)
+
+
+def instance_of(name: str) -> Instance | None:
+    """The instance of a cloud that a name, counted or not, is that of; None where it is none."""
+    found = _COUNTED.fullmatch(name)
+    name = name if found is None else found[2] or found[3]
+    if _INSTANCE.fullmatch(name.strip()) is None:  # most names of GPUs: the profiles of clouds are not read
+        return None
+    machine: Instance | None = imported("vramplan.catalog.instances:instance_named")(name)
+    return machine
 
 
 def with_kind(root: Mapping) -> Mapping:
@@ -158,17 +183,20 @@ def _set(fields: Fields, key: str, word: str, spelling: str) -> None:
     fields.node = copy if not group else _with(root, {group: Entry(Scalar(group), copy)})
 
 
-def _devices(fields: Fields) -> None:
-    """`8xA100-80GB`: the GPU, and how many devices there are in all."""
+def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> None:
+    """`8xA100-80GB`: the GPU, and how many devices there are in all; `p4d.24xlarge`: those of an instance."""
     node = fields.node_of("gpu")
     found = counted(node.text) if isinstance(node, Scalar) and not node.is_null else None
     if found is None or not isinstance(node, Scalar):
         return
     count, name = found
+    machine = instance_of(node.text)
     inside = fields.node_of("parallel")
     parallel = inside if isinstance(inside, Mapping) else Mapping(node.line, node.column)
     split = _replica(parallel)
     data = _whole(parallel, "data")
+    if data is not None and machine is not None and _is_of_machines(data * split, machine.gpus):
+        count = data * split
     if count % split:
         fields.refuse("gpu", f"{count} GPUs are no multiple of the {split} of a replica")
     elif data is not None and data * split != count:
@@ -180,10 +208,30 @@ def _devices(fields: Fields) -> None:
         gpu = Mapping(node.line, node.column)
         gpu.entries = {key: Entry(Scalar(key), size) for key in ("name", "memory")}
     changed = {"gpu": Entry(Scalar("gpu"), gpu)}
-    if data is None and count % split == 0 and (inside is None or isinstance(inside, Mapping)):
-        given = Entry(Scalar("data"), Scalar(str(count // split), "plain", node.line, node.column))
-        changed["parallel"] = Entry(Scalar("parallel"), _with(parallel, {"data": given}))
+    new: dict[str, str] = {}
+    if data is None and count % split == 0:
+        new["data"] = str(count // split)
+    if machine is not None:
+        told.append(("gpu", name, f"{machine.name} of {machine.cloud} has {machine.gpus}"))
+        if count > machine.gpus:
+            new["devices_per_node"] = str(machine.gpus)
+            if machine.network is not None:
+                new["node_bandwidth"] = machine.network
+        if fields.given("offload") and not fields.present("host_memory") and machine.host_memory is not None:
+            changed["host_memory"] = Entry(Scalar("host_memory"), _plain(machine.host_memory, node))
+    given = {key: Entry(Scalar(key), _plain(text, node)) for key, text in new.items() if key not in parallel.entries}
+    if given and (inside is None or isinstance(inside, Mapping)):
+        changed["parallel"] = Entry(Scalar("parallel"), _with(parallel, given))
     fields.node = _with(fields.node, changed)
+
+
+def _is_of_machines(gpus: int, each: int) -> bool:
+    """Whether so many GPUs are a part of one machine, or all of several."""
+    return gpus <= each or gpus % each == 0
+
+
+def _plain(text: str, at: Scalar) -> Scalar:
+    return Scalar(text, "plain", at.line, at.column)
 
 
 def replica(parallel: Entry | None) -> int:

@@ -37,10 +37,10 @@ SUBJECT_ROWS = (
     Option(
         "gpu",
         MAPPING,
-        "Profile name or file, a size as in '24 GiB', or local.",
+        "Profile name or file, a size as in '24 GiB', an instance of a cloud, or local.",
         usual="required",
-        note="[`local`](local-gpu.md) is the GPU of this machine; in a file also a mapping ([GPUs](#gpus)), "
-        "which has the size under `memory`.",
+        note="[`local`](local-gpu.md) is the GPU of this machine; `p4d.24xlarge` is an [instance](#instances); "
+        "in a file also a mapping ([GPUs](#gpus)), which has the size under `memory`.",
         flags=("--gpu", "-g"),
         metavar="GPU",
         textbook=True,

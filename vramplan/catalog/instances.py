@@ -1,0 +1,85 @@
+"""Instances of clouds: how many of which GPU a machine has that is rented by its name, its memory and its network.
+
+A field of a profile has the name of an instance: `8 x a100-40gb, 1152 GiB, 400 Gbit/s`. What a cloud does not say is
+left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from vramplan.catalog import document, locate, profile
+from vramplan.catalog.fields import Fields
+from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.reading import once
+from vramplan.errors import UsageError
+from vramplan.tuples import NamedTuple
+from vramplan.units import parse_bandwidth_bytes_per_s, parse_size_bytes
+
+_VALUE = re.compile(r"([1-9]\d?) x ([\w.-]+)(?:, ([\d.]+ (?:GiB|GB)))?(?:, ([\d.]+ Gbit/s))?", re.ASCII)
+_PREFIX = "standard_"
+
+
+class Instance(NamedTuple):
+    """A machine that is rented by its name. Sizes and rates are as they were published."""
+
+    name: str
+    cloud: str
+    gpus: int
+    gpu: str  # the name of a profile
+    host_memory: str | None
+    network: str | None  # of all its network cards together, each way
+
+
+class Machine(NamedTuple):
+    """The figures of an instance, of which its profile has the name."""
+
+    gpus: int
+    gpu: str
+    host_memory: str | None
+    network: str | None
+
+
+def _machine(fields: Fields, name: str) -> Machine | None:
+    text = fields.text(name)
+    if text is None:
+        return None
+    found = _VALUE.fullmatch(text.strip())
+    hint = "as in 8 x a100-40gb, 1152 GiB, 400 Gbit/s"
+    if found is None:
+        fields.problem(name, f"{text[:60]!r} is no machine", hint=hint)
+        return None
+    gpus, gpu, memory, network = found.groups()
+    try:
+        if memory is not None:
+            parse_size_bytes(memory, rounding="down")
+        if network is not None:
+            parse_bandwidth_bytes_per_s(network)
+    except UsageError as error:
+        fields.problem(name, error.problems[0].message, hint=hint)
+        return None
+    return Machine(int(gpus), gpu, memory, network)
+
+
+@once
+def load_instances(path: Path | str) -> Profile:
+    """Read the instances of a cloud. Raises InputError with every problem of the file."""
+    fields = profile.open_profile(Path(path))
+    table = fields.node_of("fields")
+    names = table.entries if isinstance(table, document.Mapping) else ()
+    readers: dict[str, Read] = dict.fromkeys(names, _machine)
+    found = profile.read(fields, "instances", readers)
+    fields.sink.raise_all()
+    return found
+
+
+def instance_named(name: str, dirs: Sequence[Path] = ()) -> Instance | None:
+    """The instance of that name; None where no profile has it. Case and Azure's `Standard_` do not matter."""
+    wanted = name.strip().lower().removeprefix(_PREFIX)
+    for cloud in locate.load_all("instances", dirs, load_instances, []):
+        for field, sourced in cloud.fields.items():
+            if field.lower().removeprefix(_PREFIX) == wanted and sourced.value is not None:
+                return Instance(field, cloud.name, *sourced.value)
+    return None
