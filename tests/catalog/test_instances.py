@@ -11,6 +11,7 @@ from tests.cli.running import run
 from vramplan.catalog import locate
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.instances import instance_named, load_instances
+from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError
 from vramplan.job import build_any_job
 from vramplan.job.spelled import instance_of
@@ -73,6 +74,20 @@ def test_one_instance_has_no_network_to_look_at_and_its_host_memory_where_someth
     offloaded = {"gpu": "g5.12xlarge", "adapter": None, "offload": ["activations"]}
     assert job(**offloaded).host_memory_bytes == 192 << 30
     assert job(**offloaded, host_memory="64 GiB").host_memory_bytes == 64 << 30
+
+
+def test_an_instance_has_the_price_of_its_cloud() -> None:
+    def dollars(gpu: str) -> tuple[float, int]:
+        run_of = run("fit", "llama-3.1-8b", gpu, "--lora", "--tokens", "1M", "--format", "json").document["run"]
+        return run_of["price_usd_per_gpu_hour"]["likely"], run_of["price_offers"]
+
+    usd, offers = dollars("p4d.24xlarge")
+    assert offers == 1
+    assert usd == next(offer.usd for offer in rents_of("a100-40gb") if offer.provider == "aws")
+    assert dollars("8xa100-40gb")[1] > 1
+    rows = run("compare", "-m", "gpt2", "--gpu", "p4d.24xlarge,8xa100-40gb", "--format", "json").document["cells"]
+    assert rows[0]["usd_per_hour"] == 8 * usd
+    assert rows[1]["usd_per_hour"] != 8 * usd
 
 
 def test_nodes_of_an_instance_keep_its_network() -> None:

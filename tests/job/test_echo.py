@@ -13,7 +13,13 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.options import table, words
 from vramplan.values.job import ResolvedJob
 
-HISTORY = {"assumptions", "global_batch_given", "case", "allocator_offered"}  # how the job came about, not what it is
+HISTORY = {
+    "assumptions",
+    "global_batch_given",
+    "case",
+    "allocator_offered",
+    "cloud",
+}  # how the job came about, not what it is
 
 
 def same(job: ResolvedJob) -> None:

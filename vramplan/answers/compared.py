@@ -116,19 +116,21 @@ class Prices:
 
     def __init__(self, profiles: Sequence[Path]) -> None:
         self.profiles = profiles
-        self.known: dict[str, float | None] = {}
+        self.known: dict[tuple[str, str | None], float | None] = {}
 
-    def __getitem__(self, gpu: str) -> float | None:
-        if gpu not in self.known:
-            offers = [offer.usd for offer in rents_of(gpu, self.profiles)]
-            self.known[gpu] = median(offers) if offers else None
-        return self.known[gpu]
+    def of(self, job: ResolvedJob) -> float | None:
+        """That of a job's GPU: of the cloud whose instance it is, or the median of all that are published."""
+        key = job.gpu.name, job.cloud
+        if key not in self.known:
+            offers = [offer.usd for offer in rents_of(job.gpu.name, self.profiles, job.cloud)]
+            self.known[key] = median(offers) if offers else None
+        return self.known[key]
 
 
 def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
     """A run as a row. The price of an hour is what the job gives; else those that are published count."""
     job, rung, time, run, given = found.job, found.rung, found.time, found.run, found.job.length.price
-    each = given.likely_usd if given is not None else prices[job.gpu.name]
+    each = given.likely_usd if given is not None else prices.of(job)
     hour = None if each is None else each * found.devices
     fits = rung.verdict == FITS
     rate = None if time is None or not fits else time.tokens_per_second

@@ -55,9 +55,10 @@ def load_prices(path: Path | str) -> Profile:
     return found
 
 
-def rents_of(gpu: str, dirs: Sequence[Path] = ()) -> tuple[Offer, ...]:
-    """What an hour of the GPU of that profile name costs, the cheapest first."""
-    return _offers(gpu, dirs, is_rent=True)
+def rents_of(gpu: str, dirs: Sequence[Path] = (), cloud: str | None = None) -> tuple[Offer, ...]:
+    """What an hour of the GPU of that profile name costs, the cheapest first; of one cloud where it has a price."""
+    offers = _offers(gpu, dirs, is_rent=True)
+    return tuple(offer for offer in offers if offer.provider == cloud) or offers
 
 
 def purchases_of(gpu: str, dirs: Sequence[Path] = ()) -> tuple[Offer, ...]:

@@ -105,13 +105,14 @@ def _price(resolver: Resolver, gpu: Gpu | None, *, asked: bool) -> tuple[Price |
             resolver.fields.problem("price", f"{shown(text)} is not understood", hint=hint)
             return None, 0
         return Price(numbers[0], median(numbers), numbers[-1]), 0
-    offers = rents_of(gpu.name, resolver.catalog.dirs) if asked and gpu is not None else ()
+    offers = rents_of(gpu.name, resolver.catalog.dirs, resolver.raw.cloud) if asked and gpu is not None else ()
     if not offers:
         return None, 0
     usd = [offer.usd for offer in offers]
     price = Price(usd[0], round(median(usd), 4), usd[-1])
     listed = ", ".join(f"{offer.provider} {offer.usd:g} ({offer.accessed})" for offer in offers)
-    resolver.assume("price", price.text, f"USD for a GPU hour, the lowest, the median and the highest of {listed}")
+    of_several = "" if len(offers) == 1 else ", the lowest, the median and the highest"
+    resolver.assume("price", price.text, f"USD for a GPU hour{of_several} of {listed}")
     return price, len(offers)
 
 

@@ -15,6 +15,7 @@ from vramplan.job.keyed import is_size
 from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, SpellingMeaning, meaning
+from vramplan.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vramplan.catalog.instances import Instance
@@ -28,8 +29,15 @@ _DECIMALS = r"(\d+(?:\.\d+)?)\s*[kK]"
 _GROUPED = r"\d{1,3}(?:[_,]\d{3})+"
 
 
-def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
-    """Put known words in the place of spellings. What a spelling leaves open: key, value and how it is read.
+class SpelledOut(NamedTuple):
+    """What a job says beside its words."""
+
+    told: list[tuple[str, Any, str]]  # what a spelling leaves open: key, value and how it is read
+    cloud: str | None  # whose instance the GPUs are
+
+
+def spelled_out(fields: Fields) -> SpelledOut:
+    """Put known words in the place of spellings.
 
     The nodes themselves stay: jobs of a file share those of its defaults.
     """
@@ -52,8 +60,7 @@ def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
         fields.node = root = _with(root, changed)
     for key, word, spelling in also:
         _set(fields, key, word, spelling)
-    _devices(fields, told)
-    return told
+    return SpelledOut(told, _devices(fields, told))
 
 
 def counted(text: str | None) -> tuple[int, str] | None:
@@ -183,12 +190,15 @@ def _set(fields: Fields, key: str, word: str, spelling: str) -> None:
     fields.node = copy if not group else _with(root, {group: Entry(Scalar(group), copy)})
 
 
-def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> None:
-    """`8xA100-80GB`: the GPU, and how many devices there are in all; `p4d.24xlarge`: those of an instance."""
+def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> str | None:
+    """`8xA100-80GB`: the GPU, and how many devices there are in all; `p4d.24xlarge`: those of an instance.
+
+    Returns the cloud whose instance it is.
+    """
     node = fields.node_of("gpu")
     found = counted(node.text) if isinstance(node, Scalar) and not node.is_null else None
     if found is None or not isinstance(node, Scalar):
-        return
+        return None
     count, name = found
     machine = instance_of(node.text)
     inside = fields.node_of("parallel")
@@ -223,6 +233,7 @@ def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> None:
     if given and (inside is None or isinstance(inside, Mapping)):
         changed["parallel"] = Entry(Scalar("parallel"), _with(parallel, given))
     fields.node = _with(fields.node, changed)
+    return None if machine is None else machine.cloud
 
 
 def _is_of_machines(gpus: int, each: int) -> bool:

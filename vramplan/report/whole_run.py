@@ -56,7 +56,9 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     ]
     price = run.price_usd_per_gpu_hour
     if price is not None and run.cost_usd is not None:
-        source = f"{run.price_offers} published prices" if run.price_offers else "as given"
+        source = "as given"
+        if run.price_offers:
+            source = "1 published price" if run.price_offers == 1 else f"{run.price_offers} published prices"
         each = run.cost_usd_per_million_tokens
         of_tokens = "" if each is None else f"; {_between(each, money_text)} USD for a million tokens"
         facts.append(("price", f"{_between(price, money_text)} USD for a GPU hour, {source}"))

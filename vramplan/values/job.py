@@ -145,6 +145,7 @@ class ResolvedJob(NamedTuple):
     node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine
     host_memory_bytes: int | None = None  # of a node; None: not checked
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
+    cloud: str | None = None  # whose instance the GPUs are, and whose prices count
     allocator_offered: Settings | None = None  # the same where nothing says whether: for short iterations
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
     old_code: OldCode = NEWEST  # what of that release runs
