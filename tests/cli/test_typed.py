@@ -227,6 +227,9 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     [
         (("llama", "3.1", "8b", "-g", "a100"), "a model is one word: llama-3.1-8b"),
         (("gpt2", "v10"), "a GPU is given as --gpu v10"),
+        ((*PLAIN, "--runtime", "axolotl"), "vramplan fit axolotl.yaml"),
+        ((*PLAIN, "--runtime", "PyTorch Lightning"), "--runtime pytorch"),
+        ((*PLAIN, "--runtime", "verl"), "samples answers"),
         ((*PLAIN, "--lora", "16"), "the rank is given as --rank 16"),
         ((*PLAIN, "8"), "such as --gpus 8 or --micro-batch 8"),
         (("gpt2", "v100", "--quantized-experts", "nf4"), "it is a value of --quantization"),

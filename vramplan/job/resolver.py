@@ -13,6 +13,7 @@ from vramplan.job.counts import parameter_count
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.options import words
+from vramplan.options.spellings import OTHER_RUNTIMES, bare
 from vramplan.units import format_gib
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu, Runtime
@@ -73,8 +74,10 @@ class Resolver:
             self.assume("runtime", runtime, why)
         if runtime not in words.RUNTIMES and runtime not in self.catalog.other_runtimes():
             modelled = (*words.RUNTIMES, *self.catalog.other_runtimes())
-            message = f"{shown(runtime)} is not modelled (modelled: {', '.join(modelled)})"
-            self.fields.refuse("runtime", message, hint=nearest(runtime, modelled))
+            instead = OTHER_RUNTIMES.get(bare(runtime))
+            listed = f" (modelled: {', '.join(modelled)})" if instead is None else ""
+            hint = instead or nearest(runtime, modelled)
+            self.fields.refuse("runtime", f"{shown(runtime)} is not modelled{listed}", hint=hint)
             return None
         try:
             found, told = self.catalog.runtime(runtime)

@@ -177,13 +177,44 @@ OPEN = {
 """Spellings that need one more word, and what is to be written."""
 
 RUNTIMES = {
-    **_all("transformers", "hf", "huggingface", "hugging-face", "trainer", "hf-trainer", "trl", "accelerate"),
+    **_all("transformers", "hf", "huggingface", "hugging-face", "trainer", "hf-trainer", "trl", "accelerate", "peft"),
     **_all("pytorch", "torch"),
+    **_all("litgpt", "lit-gpt"),
     **_all("megatron", "megatron-lm", "megatron-core"),
     **_all("llm.c", "llmc", "llm-c"),
     **_all("torchtitan", "titan"),
     **_all("torchtune", "tune"),
 }
+
+OF_FILES = "its files are read, as in `vramplan fit {}`; its loop is that of --runtime transformers"
+OTHER_RUNTIMES = {
+    "axolotl": OF_FILES.format("axolotl.yaml"),
+    **dict.fromkeys(("llama-factory", "llamafactory"), OF_FILES.format("llama_factory.yaml")),
+    **dict.fromkeys(("open-instruct", "alignment-handbook", "autotrain"), OF_FILES.format("recipe.yaml")),
+    **dict.fromkeys(
+        ("lightning", "pytorch-lightning", "fabric", "ignite", "timm", "fastai"),
+        "its loop is one of plain PyTorch: --runtime pytorch; LitGPT's models are --runtime litgpt",
+    ),
+    **dict.fromkeys(("composer", "mosaicml", "mpt"), "MosaicML's LLM Foundry is --runtime llm-foundry"),
+    **dict.fromkeys(
+        ("nemo", "nemo-framework", "megatron-bridge", "gpt-neox", "nanotron", "picotron", "colossalai"),
+        "models that are split over GPUs are --runtime megatron; NeMo's files are read, as in `vramplan fit nemo.yaml`",
+    ),
+    "megatron-deepspeed": "with ZeRO it is --runtime deepspeed, without it --runtime megatron",
+    **dict.fromkeys(
+        ("ms-swift", "swift", "xtuner", "h2o", "h2o-llmstudio", "llmstudio"),
+        "its loop is that of Transformers: --runtime transformers with what it trains",
+    ),
+    **dict.fromkeys(
+        ("verl", "openrlhf", "nemo-rl", "skyrl", "areal"),
+        "training that samples answers is not modelled; dpo, kto, orpo, cpo, simpo and reward are, as --loss",
+    ),
+    **dict.fromkeys(
+        ("jax", "flax", "maxtext", "keras", "tensorflow", "tf", "mlx", "mindspore", "paddle", "paddlenlp"),
+        "PyTorch is modelled, and no other framework",
+    ),
+}
+"""Programs that are no runtime, and what to do."""
 
 
 def bare(text: str) -> str:
