@@ -81,13 +81,20 @@ def test_an_instance_has_the_price_of_its_cloud() -> None:
         run_of = run("fit", "llama-3.1-8b", gpu, "--lora", "--tokens", "1M", "--format", "json").document["run"]
         return run_of["price_usd_per_gpu_hour"]["likely"], run_of["price_offers"]
 
-    usd, offers = dollars("p4d.24xlarge")
-    assert offers == 1
-    assert usd == next(offer.usd for offer in rents_of("a100-40gb") if offer.provider == "aws")
+    instance = instance_named("p4d.24xlarge")
+    assert instance is not None
+    assert instance.usd_per_hour is not None
+    assert dollars("p4d.24xlarge") == (pytest.approx(instance.usd_per_hour / 8), 1)
+    usd, offers = dollars("Standard_ND96asr_v4")  # whose own price is not known
+    assert (usd, offers) == (next(one.usd for one in rents_of("a100-40gb") if one.provider == "azure"), 1)
     assert dollars("8xa100-40gb")[1] > 1
-    rows = run("compare", "-m", "gpt2", "--gpu", "p4d.24xlarge,8xa100-40gb", "--format", "json").document["cells"]
-    assert rows[0]["usd_per_hour"] == 8 * usd
-    assert rows[1]["usd_per_hour"] != 8 * usd
+
+
+def test_who_takes_a_part_of_an_instance_pays_for_the_whole() -> None:
+    words = ("compare", "-m", "gpt2", "--gpu", "p4d.24xlarge", "--gpus", "2,8,16", "--format", "json")
+    part, whole, both = (float(row["usd_per_hour"]) for row in run(*words).document["cells"])
+    assert part == pytest.approx(whole)
+    assert both == pytest.approx(2 * whole)
 
 
 def test_nodes_of_an_instance_keep_its_network() -> None:

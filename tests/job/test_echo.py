@@ -18,7 +18,7 @@ HISTORY = {
     "global_batch_given",
     "case",
     "allocator_offered",
-    "cloud",
+    "rent",
 }  # how the job came about, not what it is
 
 

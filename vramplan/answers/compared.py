@@ -119,10 +119,13 @@ class Prices:
         self.known: dict[tuple[str, str | None], float | None] = {}
 
     def of(self, job: ResolvedJob) -> float | None:
-        """That of a job's GPU: of the cloud whose instance it is, or the median of all that are published."""
-        key = job.gpu.name, job.cloud
+        """That of a job's GPU: of its instance, of the cloud whose instance it is, or the median of all."""
+        if job.rent is not None and job.rent.usd_per_gpu_hour is not None:
+            return job.rent.usd_per_gpu_hour
+        cloud = None if job.rent is None else job.rent.cloud
+        key = job.gpu.name, cloud
         if key not in self.known:
-            offers = [offer.usd for offer in rents_of(job.gpu.name, self.profiles, job.cloud)]
+            offers = [offer.usd for offer in rents_of(job.gpu.name, self.profiles, cloud)]
             self.known[key] = median(offers) if offers else None
         return self.known[key]
 

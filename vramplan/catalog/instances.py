@@ -1,7 +1,7 @@
 """Instances of clouds: how many of which GPU a machine has that is rented by its name, its memory and its network.
 
-A field of a profile has the name of an instance: `8 x a100-40gb, 1152 GiB, 400 Gbit/s`. What a cloud does not say is
-left out.
+A field of a profile has the name of an instance: `8 x a100-40gb, 1152 GiB, 400 Gbit/s, 21.96 USD/h`. What a cloud does
+not say is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from vramplan.errors import UsageError
 from vramplan.tuples import NamedTuple
 from vramplan.units import parse_bandwidth_bytes_per_s, parse_size_bytes
 
-_VALUE = re.compile(r"([1-9]\d?) x ([\w.-]+)(?:, ([\d.]+ (?:GiB|GB)))?(?:, ([\d.]+ Gbit/s))?", re.ASCII)
+_VALUE = re.compile(
+    r"([1-9]\d?) x ([\w.-]+)(?:, ([\d.]+ (?:GiB|GB)))?(?:, ([\d.]+ Gbit/s))?(?:, ([\d.]+) USD/h)?", re.ASCII
+)
 _PREFIX = "standard_"
 
 
@@ -31,6 +33,7 @@ class Instance(NamedTuple):
     gpu: str  # the name of a profile
     host_memory: str | None
     network: str | None  # of all its network cards together, each way
+    usd_per_hour: float | None
 
 
 class Machine(NamedTuple):
@@ -40,6 +43,7 @@ class Machine(NamedTuple):
     gpu: str
     host_memory: str | None
     network: str | None
+    usd_per_hour: float | None
 
 
 def _machine(fields: Fields, name: str) -> Machine | None:
@@ -47,11 +51,11 @@ def _machine(fields: Fields, name: str) -> Machine | None:
     if text is None:
         return None
     found = _VALUE.fullmatch(text.strip())
-    hint = "as in 8 x a100-40gb, 1152 GiB, 400 Gbit/s"
+    hint = "as in 8 x a100-40gb, 1152 GiB, 400 Gbit/s, 21.96 USD/h"
     if found is None:
         fields.problem(name, f"{text[:60]!r} is no machine", hint=hint)
         return None
-    gpus, gpu, memory, network = found.groups()
+    gpus, gpu, memory, network, usd = found.groups()
     try:
         if memory is not None:
             parse_size_bytes(memory, rounding="down")
@@ -60,7 +64,7 @@ def _machine(fields: Fields, name: str) -> Machine | None:
     except UsageError as error:
         fields.problem(name, error.problems[0].message, hint=hint)
         return None
-    return Machine(int(gpus), gpu, memory, network)
+    return Machine(int(gpus), gpu, memory, network, None if usd is None else float(usd))
 
 
 @once

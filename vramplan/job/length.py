@@ -105,11 +105,17 @@ def _price(resolver: Resolver, gpu: Gpu | None, *, asked: bool) -> tuple[Price |
             resolver.fields.problem("price", f"{shown(text)} is not understood", hint=hint)
             return None, 0
         return Price(numbers[0], median(numbers), numbers[-1]), 0
-    offers = rents_of(gpu.name, resolver.catalog.dirs, resolver.raw.cloud) if asked and gpu is not None else ()
+    rent = resolver.raw.rent
+    if asked and rent is not None and rent.usd_per_gpu_hour is not None:
+        usd = rent.usd_per_gpu_hour
+        resolver.assume("price", f"{usd:g}", f"USD for a GPU hour, of the instance, by {rent.cloud}")
+        return Price(usd, usd, usd), 1
+    cloud = None if rent is None else rent.cloud
+    offers = rents_of(gpu.name, resolver.catalog.dirs, cloud) if asked and gpu is not None else ()
     if not offers:
         return None, 0
-    usd = [offer.usd for offer in offers]
-    price = Price(usd[0], round(median(usd), 4), usd[-1])
+    each = [offer.usd for offer in offers]
+    price = Price(each[0], round(median(each), 4), each[-1])
     listed = ", ".join(f"{offer.provider} {offer.usd:g} ({offer.accessed})" for offer in offers)
     of_several = "" if len(offers) == 1 else ", the lowest, the median and the highest"
     resolver.assume("price", price.text, f"USD for a GPU hour{of_several} of {listed}")

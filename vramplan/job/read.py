@@ -20,6 +20,7 @@ from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
 from vramplan.units import parse_bandwidth_bytes_per_s
+from vramplan.values.length import Rent
 from vramplan.values.parallel import Split
 
 OF_LENGTH = tuple(option.attribute for option in table.TABLE if option.section == table.RUN)
@@ -63,7 +64,7 @@ class RawJob(Values):
         self.given: dict[str, Any] = {}  # the value of each key that is there, as it was read
         self.cells: dict[str, str] = {}
         self.case: dict[str, Any] = {}
-        self.cloud: str | None = None  # whose instance the GPUs are
+        self.rent: Rent | None = None
         self.spelled: list[tuple[str, Any, str]] = []  # values whose spelling leaves something open, and how it is read
 
     def copy(self) -> RawJob:
@@ -83,7 +84,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     fields.reject_unknown((*known, *words.CASE_KEYS) if in_file else known, _meant)
     spelled = spelled_out(fields)
     raw = RawJob(fields)
-    raw.spelled, raw.cloud = spelled
+    raw.spelled, raw.rent = spelled
     if in_file and not fields.given("name"):
         fields.problem("name", "required key is missing: it names the job in reports")
     values = _take(raw, fields, "")

@@ -200,7 +200,7 @@ class _ReplayResolver(Resolver):
             old_code=self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
             cuda_module_loading=raw.cuda_module_loading,
             allocator=allocator,
-            cloud=raw.cloud,
+            rent=raw.rent,
             allocator_offered=self._offered_allocator(runtime) if allocator is None else None,
             length=length,
         )

@@ -16,6 +16,7 @@ from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, SpellingMeaning, meaning
 from vramplan.tuples import NamedTuple
+from vramplan.values.length import Rent
 
 if TYPE_CHECKING:
     from vramplan.catalog.instances import Instance
@@ -33,7 +34,7 @@ class SpelledOut(NamedTuple):
     """What a job says beside its words."""
 
     told: list[tuple[str, Any, str]]  # what a spelling leaves open: key, value and how it is read
-    cloud: str | None  # whose instance the GPUs are
+    rent: Rent | None
 
 
 def spelled_out(fields: Fields) -> SpelledOut:
@@ -190,10 +191,10 @@ def _set(fields: Fields, key: str, word: str, spelling: str) -> None:
     fields.node = copy if not group else _with(root, {group: Entry(Scalar(group), copy)})
 
 
-def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> str | None:
+def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> Rent | None:
     """`8xA100-80GB`: the GPU, and how many devices there are in all; `p4d.24xlarge`: those of an instance.
 
-    Returns the cloud whose instance it is.
+    Returns what the instance costs.
     """
     node = fields.node_of("gpu")
     found = counted(node.text) if isinstance(node, Scalar) and not node.is_null else None
@@ -233,7 +234,14 @@ def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> str | None:
     if given and (inside is None or isinstance(inside, Mapping)):
         changed["parallel"] = Entry(Scalar("parallel"), _with(parallel, given))
     fields.node = _with(fields.node, changed)
-    return None if machine is None else machine.cloud
+    return None if machine is None else _rent(machine, count)
+
+
+def _rent(machine: Instance, gpus: int) -> Rent:
+    """What each GPU of a job costs where whole instances are paid."""
+    whole = -(-gpus // machine.gpus)
+    usd = machine.usd_per_hour
+    return Rent(machine.cloud, None if usd is None else usd * whole / gpus)
 
 
 def _is_of_machines(gpus: int, each: int) -> bool:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vramplan.tuples import NamedTuple
-from vramplan.values.length import NO_LENGTH, Length
+from vramplan.values.length import NO_LENGTH, Length, Rent
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import DDP, Sharded, Split, is_fsdp
@@ -145,7 +145,7 @@ class ResolvedJob(NamedTuple):
     node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine
     host_memory_bytes: int | None = None  # of a node; None: not checked
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
-    cloud: str | None = None  # whose instance the GPUs are, and whose prices count
+    rent: Rent | None = None  # of the instance of a cloud that the GPUs are
     allocator_offered: Settings | None = None  # the same where nothing says whether: for short iterations
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
     old_code: OldCode = NEWEST  # what of that release runs

@@ -19,6 +19,13 @@ class Price(NamedTuple):
         return "-".join(f"{one:.10g}" for one in parts)
 
 
+class Rent(NamedTuple):
+    """The instance of a cloud that the GPUs of a job are, and what it costs."""
+
+    cloud: str  # the name of a profile of prices
+    usd_per_gpu_hour: float | None  # of all its GPUs that the job has; None: its own price is not known
+
+
 class Length(NamedTuple):
     """None is what nobody says. At most one of `tokens`, `samples` and `compute_optimal` is given."""
 
