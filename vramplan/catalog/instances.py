@@ -36,7 +36,7 @@ class Instance(NamedTuple):
     usd_per_hour: float | None
 
 
-class Machine(NamedTuple):
+class MachineFigures(NamedTuple):
     """The figures of an instance, of which its profile has the name."""
 
     gpus: int
@@ -46,7 +46,7 @@ class Machine(NamedTuple):
     usd_per_hour: float | None
 
 
-def _machine(fields: Fields, name: str) -> Machine | None:
+def _machine(fields: Fields, name: str) -> MachineFigures | None:
     text = fields.text(name)
     if text is None:
         return None
@@ -64,7 +64,7 @@ def _machine(fields: Fields, name: str) -> Machine | None:
     except UsageError as error:
         fields.problem(name, error.problems[0].message, hint=hint)
         return None
-    return Machine(int(gpus), gpu, memory, network, None if usd is None else float(usd))
+    return MachineFigures(int(gpus), gpu, memory, network, None if usd is None else float(usd))
 
 
 @once

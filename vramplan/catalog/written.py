@@ -27,7 +27,7 @@ UNTRAINED = {
 """What Transformers does not train as it is written, by the `quant_method`, in words."""
 
 
-class Written(NamedTuple):
+class CheckpointWeights(NamedTuple):
     """What a checkpoint says of its weights."""
 
     quantization: str | None  # a word of the key `quantization`; None: they are trained in 16 bits or more
@@ -56,27 +56,29 @@ _MLX = "mlx-community"
 _DOUBLE = "unsloth"  # unsloth/llama-3-8b-bnb-4bit, config.json: bnb_4bit_use_double_quant true
 
 
-def by_name(name: str) -> Written | None:
+def by_name(name: str) -> CheckpointWeights | None:
     """What the name of a repository says of its weights; None where it says nothing."""
     owner, _, last = name.lower().partition("@")[0].rpartition("/")
     if owner.endswith(_MLX):
-        return Written(None, "PyTorch does not load what MLX writes, so the weights are those of the model it is of")
+        return CheckpointWeights(
+            None, "PyTorch does not load what MLX writes, so the weights are those of the model it is of"
+        )
     method = next((method for mark, method in _NAMES if re.search(rf"(^|[-_.])({mark})([-_.]|$)", last)), None)
     if method is None:
         return None
     said = "the name of the checkpoint says so"
     if method == "gguf":
-        return Written(None, "Transformers dequantizes GGUF when it loads it")
+        return CheckpointWeights(None, "Transformers dequantizes GGUF when it loads it")
     if method in UNTRAINED:
         return _dequantized(method)
     if method == "gptq-8bit":
-        return Written("int8", f"{said}; GPTQ's 8 bits are counted as those of bitsandbytes")
+        return CheckpointWeights("int8", f"{said}; GPTQ's 8 bits are counted as those of bitsandbytes")
     if method == "bnb-4bit" and owner == _DOUBLE:
-        return Written("nf4-double", f"{said}; {_DOUBLE} writes double quantization")
+        return CheckpointWeights("nf4-double", f"{said}; {_DOUBLE} writes double quantization")
     return _as_spelled(method, said)
 
 
-def by_config(fields: Fields) -> Written | None:
+def by_config(fields: Fields) -> CheckpointWeights | None:
     """What `quantization_config` of a config.json says; None where it is not there. What is not modelled is refused."""
     inside = fields.fields("quantization_config") if fields.given("quantization_config") else None
     if inside is None:
@@ -85,9 +87,9 @@ def by_config(fields: Fields) -> Written | None:
     said = "quantization_config of the checkpoint"
     if method in ("bitsandbytes", ""):
         if _is_set(inside, "load_in_8bit"):
-            return Written("int8", said)
+            return CheckpointWeights("int8", said)
         if _is_set(inside, "load_in_4bit"):
-            return Written("nf4-double" if _is_set(inside, "bnb_4bit_use_double_quant") else "nf4", said)
+            return CheckpointWeights("nf4-double" if _is_set(inside, "bnb_4bit_use_double_quant") else "nf4", said)
     if method in UNTRAINED:
         return _dequantized(method)
     if method == "aqlm":
@@ -109,13 +111,13 @@ def by_config(fields: Fields) -> Written | None:
     return None
 
 
-def _as_spelled(method: str, said: str) -> Written:
+def _as_spelled(method: str, said: str) -> CheckpointWeights:
     meaning = QUANTIZATIONS[method]
-    return Written(meaning.word, f"{said}; {meaning.note}" if meaning.note and method != "bnb-4bit" else said)
+    return CheckpointWeights(meaning.word, f"{said}; {meaning.note}" if meaning.note and method != "bnb-4bit" else said)
 
 
-def _dequantized(method: str) -> Written:
-    return Written(None, f"the {UNTRAINED[method]} of the checkpoint is dequantized, to be trained")
+def _dequantized(method: str) -> CheckpointWeights:
+    return CheckpointWeights(None, f"the {UNTRAINED[method]} of the checkpoint is dequantized, to be trained")
 
 
 def _text(fields: Fields, key: str) -> str | None:

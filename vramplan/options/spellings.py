@@ -195,7 +195,7 @@ OTHER_RUNTIMES = {
         ("lightning", "pytorch-lightning", "fabric", "ignite", "timm", "fastai"),
         "its loop is one of plain PyTorch: --runtime pytorch; LitGPT's models are --runtime litgpt",
     ),
-    **dict.fromkeys(("composer", "mosaicml", "mpt"), "MosaicML's LLM Foundry is --runtime llm-foundry"),
+    **dict.fromkeys(("composer", "mosaicml"), "MosaicML's LLM Foundry is --runtime llm-foundry"),
     **dict.fromkeys(
         ("nemo", "nemo-framework", "megatron-bridge", "gpt-neox", "nanotron", "picotron", "colossalai"),
         "models that are split over GPUs are --runtime megatron; NeMo's files are read, as in `vramplan fit nemo.yaml`",
