@@ -110,6 +110,10 @@ def test_remedies_of_an_instance_count_its_gpus() -> None:
     assert gpu["option"].startswith("--gpu 4x")
 
 
+def test_the_card_of_an_instance_is_named_where_no_machine_is_meant() -> None:
+    assert "an instance of aws with 8 x a100-40gb" in run("gpus", "show", "p4d.24xlarge").err
+
+
 @pytest.mark.parametrize(
     ("name", "hint"), [("p5.49xlarge", "an AWS instance"), ("a4-highgpu-8g", "Google Cloud"), ("nc6s_v3", "Azure")]
 )

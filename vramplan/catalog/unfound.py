@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vramplan.catalog.fields import shown
+from vramplan.catalog.instances import instance_named
 from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
@@ -23,7 +24,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     by_name = files(kind, dirs)
     names = list(by_name)
     label = LABELS[kind]
-    hint = out_of(kind, name)
+    hint = _of_instance(name, dirs) if kind == "gpus" else None
+    hint = hint or out_of(kind, name)
     if hint is None and len(name) <= 60:
         word, named = slug(name), _named_by_words(by_name)
         plain = [one for one in named if "/" not in one]
@@ -39,6 +41,12 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     if hint is None:
         hint = _known(kind, names)
     return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
+
+
+def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:
+    """What an instance of a cloud has, where only the GPU is asked for."""
+    machine = instance_named(name, dirs)
+    return None if machine is None else f"an instance of {machine.cloud} with {machine.gpus} x {machine.gpu}"
 
 
 def _known(kind: Kind, names: Sequence[str]) -> str:
