@@ -407,3 +407,13 @@ def test_windows_of_gpt_neo_are_masks_of_one_size(write) -> None:
     every, _ = read_hf_config(write({**keys, "attention_types": [[["local"], 4]]}))
     assert some == every
     assert (some.layers, some.sliding_window, some.intermediate_size) == (4, None, 8192)
+
+
+def test_distilbert_has_keys_of_its_own_and_no_token_types(write) -> None:
+    names = {"dim": 96, "hidden_dim": 192, "n_layers": 3, "n_heads": 4, "vocab_size": 500, "dropout": 0.2}
+    shape, _ = read_hf_config(write({"model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"], **names}))
+    assert (shape.hidden_size, shape.intermediate_size, shape.layers, shape.attention_heads) == (96, 192, 3, 4)
+    assert (shape.task, shape.token_types, shape.hidden_dropout) == ("mlm", 0, 0.2)
+    assert "seq_classif_dropout: 0.0 is not modelled" in refused(
+        write({"model_type": "distilbert", "seq_classif_dropout": 0.0})
+    )

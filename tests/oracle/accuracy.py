@@ -76,6 +76,7 @@ configurations:
 stablelm, nemotron, helium |
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
+| `distilbert.json`, `distilbert_shared.json` | distilbert; the same under DDP, FSDP1 and FSDP2 |
 | `moe.json` | mixtures of experts |
 | `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |

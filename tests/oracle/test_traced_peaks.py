@@ -72,6 +72,8 @@ UNDECLARED = {
     "turns",
     "zeroed_late",
     "zeroed_late_shared",
+    "distilbert",
+    "distilbert_shared",
     "older_releases",
     "tiled",
 }

@@ -9,7 +9,7 @@ DTensor is no storage; its part is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -356,10 +356,19 @@ def widen(model: Any) -> None:
 
 
 def blocks(model: Any) -> Iterator[Any]:
-    """The modules of lists that Transformers says are not to be split."""
+    """The modules of lists that Transformers says are not to be split.
+
+    Where it says nothing, as of DistilBERT, those that it checkpoints, which people name to Accelerate.
+    """
     import torch
 
     names = getattr(model, "_no_split_modules", None) or ()
     for several in model.modules():
         if isinstance(several, torch.nn.ModuleList):
-            yield from (one for one in several if type(one).__name__ in names)
+            yield from (one for one in several if _is_block(one, names))
+
+
+def _is_block(module: Any, names: Collection[str]) -> bool:
+    if names:
+        return type(module).__name__ in names
+    return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)

@@ -84,6 +84,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {**DEEP, "pad_token_id": 0},
     "roberta": {**DEEP, "pad_token_id": 1},
     "xlm-roberta": {**DEEP, "pad_token_id": 1},
+    "distilbert": {"vocab_size": 1003, "dim": 96, "hidden_dim": 192, "n_layers": 5, "n_heads": 6}
+    | {"max_position_embeddings": 128, "pad_token_id": 0},
     "gpt_neox": {**DEEP, "tie_word_embeddings": False},
     "opt": {**TEXT, "num_hidden_layers": 5, "ffn_dim": 160, "word_embed_proj_dim": 96, "pad_token_id": 1},
     "phi": {**DEEP, "tie_word_embeddings": False},

@@ -65,6 +65,7 @@ TRANSFORMERS = Rig(
             "met",
             "half_logits",
             "zeroed_late",
+            "distilbert",
         ),
         *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
@@ -95,6 +96,7 @@ FSDP2 = Rig(
     (
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
         *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations", "zeroed_late_shared"),
+        "distilbert_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )

@@ -45,6 +45,7 @@ FAMILY_OF = {
     "resnet": "resnet",
     "clip": "clip",
     "roberta": "roberta",
+    "distilbert": "distilbert",
     "xlm-roberta": "roberta",
     "t5": "t5",
     "bart": "bart",

@@ -272,7 +272,11 @@ class _Adapter:
             elif self.of_program and self.kind != "ia3":
                 known = tuple(word for word in self.of_program if self.is_linear(word)), ()
                 whose = "the default of the runtime"
-            if not known[0] and self.kind != "ia3" and no_all_linear(published(self.model), self.kind) is None:
+            if (
+                not known[0]
+                and self.kind != "ia3"
+                and no_all_linear(published(self.model), self.kind, self.model.task) is None
+            ):
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"

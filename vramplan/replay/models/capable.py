@@ -247,11 +247,14 @@ def masks_positions(name: str) -> bool:
     return own(name, "masks_positions", True) is True
 
 
-def no_all_linear(name: str, kind: str) -> str | None:
+def no_all_linear(name: str, kind: str, task: str) -> str | None:
     """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is.
 
-    Adapters of the kinds in `all_linear_of` take it all the same.
+    Adapters of the kinds in `all_linear_of` take it all the same. `no_all_linear_classifier`: why PEFT refuses it with
+    a classification head.
     """
+    if task == "cls" and own(name, "no_all_linear_classifier", None):
+        return str(own(name, "no_all_linear_classifier", None))
     if kind in own(name, "all_linear_of", ()):
         return None
     reason: str | None = own(name, "no_all_linear", None)

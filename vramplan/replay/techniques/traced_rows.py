@@ -6,126 +6,127 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5747 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
-  compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
-  galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, master, met, moe, more_families, older_releases, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
-  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+activation_checkpointing: full | 5765 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more,
+  families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
+  fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
+  litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, moe, more_families, older_releases,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
+  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload,
+  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
   llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
   nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
   qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
-activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
-  losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+activation_checkpointing: selective | 336 | adapted, block_kinds, decoders, distilbert, fully_shard_more, fused_lora,
+  linear, losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba,
-  bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
-  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
-  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mllama, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5,
+  vit
 activation_checkpointing: selective-layer | 144 | fully_shard_more, fused_lora, liger, losses, more_families,
   replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled, titan_replicas,
   titan_units, zero | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
   mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2,
   lfm2_moe, llama, llama under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 609 | adapted, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+activation_checkpointing: selective-op | 611 | adapted, block_kinds, decoders, distilbert, fully_shard_more, images,
+  liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_compiled, titan_replicas,
   titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
-  smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  torchtitan, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
+  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora | 240 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
-  tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
-  ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  smollm3, stablelm, t5, vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
-adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiled, tiles,
+adapter: dora | 242 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, fully_shard_more, images,
+  liger, linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces,
+  tiled, tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta,
+  seed_oss, smollm3, stablelm, t5, vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+adapter: ia3 | 208 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, fully_shard_more, images,
+  liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiled, tiles,
   zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral,
-  mllama, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
-  ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1844 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+  distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, ministral3,
+  mistral, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit |
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
+  lfm2_moe, llama, llama4, llava, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora | 1852 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+  distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
+  lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
-  pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2,
-  llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: modules_to_save | 144 | adapted, adapters, adapters_more, distilbert, flat_adapters, fully_shard_more,
+  fused_lora, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3,
+  distilbert, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, distilbert, falcon,
+  gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: oft | 52 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, granite, lfm2, llama,
   mistral, mixtral, olmo2, opt, phi3, qwen2, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, lfm2,
   llama, mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
-  fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_more, sharded_spaces,
-  short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, zero | apertus, arcee, bamba, bert,
-  cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe,
-  gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral,
-  mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm,
-  vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+checkpoint_reentrant: true | 449 | adapted, block_kinds, checkpoints, decoders, distilbert, fully_shard_more,
+  fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_more,
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, zero | apertus, arcee,
+  bamba, bert, cohere, cohere2, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere, distilbert, ernie4_5, exaone4,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -138,50 +139,52 @@ distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gem
 distillation: reverse-kl | 14 | taught, torchtune_taught | llama under torchtune, mistral, qwen3 | llama, llama under
   torchtune
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 144 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
-  short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text,
-  glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3,
-  qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid,
-  lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
+ema: true | 146 | adapted, distilbert, fused_lora, galore, liger, master, met, optimizers, precisions,
+  sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, deepseek_v3, distilbert,
+  falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral,
+  nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, distilbert, falcon_h1,
+  gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3,
+  qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 815 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more, fused_lora, hosted,
-  images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns,
-  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+frozen: parts | 821 | adapters, block_kinds, decoders, distilbert, flat_parameter, frozen, fully_shard_more,
+  fused_lora, hosted, images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized,
+  replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
+  tiles, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 128 | adapted, galore, liger, older_releases, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled, zeroed_late | bamba, bert, cohere2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4,
-  gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, olmoe, qwen2,
-  qwen2_moe, qwen3_moe, smollm3 | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe
+grad_scaler: true | 130 | adapted, distilbert, galore, liger, older_releases, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere2, deepseek_v3, distilbert, falcon_h1,
+  gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral,
+  mixtral, nemotron_h, olmo2, olmoe, qwen2, qwen2_moe, qwen3_moe, smollm3 | bamba, bert, cohere, deepseek, distilbert,
+  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h,
+  neox, olmo2, olmoe, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 457 | adapted, block_kinds, compile_beside, decoders, evaluation, evaluation_more,
+label_smoothing | 459 | adapted, block_kinds, compile_beside, decoders, distilbert, evaluation, evaluation_more,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces,
   short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, distilbert, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
@@ -203,8 +206,8 @@ loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
-loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
-  bert, llama, llama under torchtitan
+loss: fp32-logits | 53 | distilbert, losses, returned, titan, titan_replicas, titan_units | bert, distilbert, llama,
+  llama under torchtitan | bert, distilbert, llama, llama under torchtitan
 loss: fused | 267 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear,
   losses, losses_more, met, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba,
   bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
@@ -222,33 +225,33 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 720 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  torchvision, turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  smollm3, stablelm, starcoder2, torchvision_vit, vit | apertus, arcee, bamba, bert, bloom, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit
-offload: activations | 631 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
-  host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
-  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba,
-  bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
-  t5, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+max_gradient_norm | 722 | adapted, block_kinds, distilbert, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions,
+  replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
+  titan_replicas, titan_units, torchvision, turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
+  bert, bloom, cohere2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, torchvision_vit, vit | apertus, arcee,
+  bamba, bert, bloom, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit
+offload: activations | 635 | adapted, block_kinds, checkpoints, decoders, distilbert, flat_adapters, flat_host,
+  fused_lora, host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more,
+  sharded_activations, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles |
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom,
+  cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -260,14 +263,14 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 180 | adapted, adapters_more, block_kinds, checkpoints, flat_parameter, frozen, halves,
-  images, linear, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces,
-  suite, tiles, torchvision, vision, zeroed_late | bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama,
-  nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
-  torchvision_vit, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl, qwen_moe,
-  torchvision_vit, vit
+optimizer: adafactor | 182 | adapted, adapters_more, block_kinds, checkpoints, distilbert, flat_parameter, frozen,
+  halves, images, linear, moe, more_families, optimizers, precisions, quantized, random, short_convolutions,
+  state_spaces, suite, tiles, torchvision, vision, zeroed_late | bert, clip, deepseek_v2, deepseek_v3, distilbert,
+  gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, torchvision_vit, vit | bert, clip, deepseek, distilbert, gemma4, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next,
+  qwen3_vl, qwen_moe, torchvision_vit, vit
 optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, torchvision, turns, vision |
   bamba, bert, clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text,
@@ -275,10 +278,10 @@ optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves
   qwen3_vl_moe, smollm3, starcoder2, torchvision_vit, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
-optimizer: adamw-8bit | 41 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces,
-  tiles | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mllama, nemotron_h, opt,
-  qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama,
-  nemotron_h, opt, qwen3_vl
+optimizer: adamw-8bit | 43 | distilbert, flat_parameter, images, liger, optimizers, precisions, short_convolutions,
+  state_spaces, tiles | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3,
+  mllama, nemotron_h, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mistral3, mllama, nemotron_h, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 21 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, lfm2_moe,
   llama, llama4
@@ -332,25 +335,25 @@ optimizer: sgd | 492 | adapted, adapters_more, attention, checkpoints, families,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4,
   llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 553 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
-  halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
-  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
+optimizer: sgd-momentum | 555 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+  fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
+  precisions, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
   torchtune_compiled, torchtune_taught, torchtune_units, torchvision, vision | bamba, bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3,
-  starcoder2, t5, torchvision_vit, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, torchvision_vit, vit
-optimizer_in_backward: true | 182 | adapted, block_kinds, checkpoints, fused_lora, galore, liger, linear, met,
-  optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1,
-  gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral,
-  nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1,
-  gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2,
-  phi3, qwen3_next
+  deepseek_v2, deepseek_v3, distilbert, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  smollm3, starcoder2, t5, torchvision_vit, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, distilbert,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, torchvision_vit, vit
+optimizer_in_backward: true | 184 | adapted, block_kinds, checkpoints, distilbert, fused_lora, galore, liger, linear,
+  met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert,
+  distilbert, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, ministral3, mistral, nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next,
+  smollm3 | bamba, bert, distilbert, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 178 | adapted, block_kinds, decoders, fused_lora, liger, linear, losses_more, masks, sharded_spaces,
   short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
@@ -360,50 +363,50 @@ packing: true | 178 | adapted, block_kinds, decoders, fused_lora, liger, linear,
   stablelm, starcoder2 | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3,
   gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
   mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 473 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, images, liger, linear,
-  losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
-  t5
+padding: right | 477 | adapted, block_kinds, decoders, distilbert, fully_shard_more, fused_lora, images, liger,
+  linear, losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert,
+  bloom, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 237 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, older_releases,
-  sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2,
-  gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen3, roberta, vit | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2,
-  llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, roberta, vit
+parallel.fsdp_version: 1 | 241 | distilbert_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
+  older_releases, sharded_activations, zeroed_late_shared | bert, bloom, distilbert, falcon under litgpt, gemma,
+  gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt under llm-foundry, neox
+  under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit | bert, bloom, distilbert, falcon under
+  litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox
+  under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 125 | fused_lora_shared, modded, modded_compiled, older_releases, replicated,
-  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4_text,
-  glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2,
-  qwen3, qwen3_vl, smollm3 | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modded_nanogpt
-  under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 946 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+parallel.sharding: ddp | 129 | distilbert_shared, fused_lora_shared, modded, modded_compiled, older_releases,
+  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert,
+  distilbert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, mixtral, modded_nanogpt under
+  modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert, distilbert, gemma, gemma4, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 954 | distilbert_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, distilbert, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
+  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, roberta, seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
-  seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
@@ -426,29 +429,29 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4045 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
-  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
-  losses, losses_more, masks, met, moe, more_families, nanogpt, older_releases, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
-  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit
+precision: amp | 4100 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families,
+  flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
+  fused_lora_shared, galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted,
+  images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met, moe, more_families, nanogpt,
+  older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision,
+  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -480,30 +483,31 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3517 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
-  generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families, older_releases,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
-  returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+precision: pure | 3542 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families,
+  flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
+  fused_lora_shared, galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear,
+  litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families,
+  older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -519,36 +523,37 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
-  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
-  ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
-  mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 273 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
-  images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 186 | adapted, adapters, compile_beside, flat_adapters, fused_lora, fused_lora_shared,
-  images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral,
-  mixtral, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart,
-  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, starcoder2, t5
+quantization: int8 | 138 | adapted, adapters, block_kinds, distilbert, images, liger, linear, met, pairs,
+  pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, distilbert, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, distilbert,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
+quantization: nf4 | 274 | adapted, adapters, block_kinds, compile_beside, decoders, distilbert, flat_adapters,
+  fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2,
+  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
+  glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus,
+  arcee, bart, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5
+quantization: nf4-double | 187 | adapted, adapters, compile_beside, distilbert, flat_adapters, fused_lora,
+  fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
+  sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
+  cohere2, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm,
+  glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under litgpt, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3,
+  starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere, distilbert, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, neox
+  under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
   gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
   qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
@@ -564,20 +569,20 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
   olmoe, qwen_moe
 transformers_version: older code | 143 | older_releases | cohere, gemma, gemma2, granite, llama, mistral, mixtral,
   olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, gemma, gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 921 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
+weight_dtype: 16 bits | 923 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
   sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3,
-  mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava,
+  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 zero_grad: before-backward | 58 | zeroed_late, zeroed_late_shared | gpt2, gpt_neox, llama, mixtral | gpt2, llama,
   mixtral, neox
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
@@ -593,14 +598,14 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1069 | adapted, adapters, adapters_more, block_kinds,
-  compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
-  litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
+activation_checkpointing: full + adapter: lora | 1071 | adapted, adapters, adapters_more, block_kinds,
+  compile_beside, decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  linear, litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
+  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
   mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
@@ -610,12 +615,12 @@ activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapte
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, block_kinds, checkpoints, decoders,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated,
-  sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bert, cohere, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
-  lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+activation_checkpointing: full + checkpoint_reentrant: true | 378 | adapted, block_kinds, checkpoints, decoders,
+  distilbert, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs,
+  replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bert, cohere,
+  distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -743,25 +748,26 @@ activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, f
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 150 | flat_adapters, flat_host, flat_parameter, foundry,
-  litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma,
-  gemma2, glm, gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi
-  under litgpt, phi3, roberta, vit
+activation_checkpointing: full + parallel.fsdp_version: 1 | 152 | distilbert_shared, flat_adapters, flat_host,
+  flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom,
+  distilbert, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under litgpt, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 44 | fused_lora_shared, older_releases, replicated,
-  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 519 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral,
-  mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+activation_checkpointing: full + parallel.sharding: ddp | 46 | distilbert_shared, fused_lora_shared, older_releases,
+  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert,
+  distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 523 | distilbert_shared, flat_adapters, flat_host,
+  flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat,
+  older_releases, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom,
+  cohere, distilbert, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt,
@@ -776,19 +782,19 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2029 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
-  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
-  half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
-  losses_more, met, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+activation_checkpointing: full + precision: amp | 2039 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, decoders, distilbert, evaluation, evaluation_more, families,
+  flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
+  fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt,
+  lora_parts, losses, losses_more, met, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing,
   state_spaces, suite, taught, tiled_mlp, tiles, torchvision, turns, vision | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -807,21 +813,21 @@ activation_checkpointing: full + precision: mixed | 882 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1690 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
-  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
-  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
-  older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  taught, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+activation_checkpointing: full + precision: pure | 1698 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation,
+  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
+  galore, half_logits, heads, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more,
+  masks, met, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -842,12 +848,12 @@ activation_checkpointing: full + quantization: nf4 | 159 | adapted, adapters, bl
   gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
   mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
   qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 105 | adapted, adapters, compile_beside, flat_adapters,
-  fused_lora, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
-  llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, starcoder2
+activation_checkpointing: full + quantization: nf4-double | 106 | adapted, adapters, compile_beside, distilbert,
+  flat_adapters, fused_lora, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits,
+  sharded_more, short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, distilbert,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
 activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
   neox, olmo, olmo2, phi
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
@@ -1020,13 +1026,13 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 214 | adapted, block_kinds, decoders, images, liger,
-  linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+activation_checkpointing: selective-op + precision: amp | 216 | adapted, block_kinds, decoders, distilbert, images,
+  liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   short_convolutions, state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 31 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama
   under torchtitan, mllama, neox, opt
@@ -1086,8 +1092,8 @@ adapter.kernels + quantization: nf4-double | 31 | fused_lora, fused_lora_shared 
 adapter.kernels + weight_dtype: 16 bits | 49 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
-  falcon, qwen_moe, vit
+adapter: dora + adapter: modules_to_save | 14 | adapted, adapters, adapters_more, distilbert, pairs | bert, chatglm,
+  deepseek, distilbert, falcon, qwen_moe, vit
 adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
   tiled | bert, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
 adapter: dora + ema: true | 4 | liger, met, short_convolutions, state_spaces | falcon_h1, glm4, lfm2_moe, mixtral
@@ -1131,12 +1137,12 @@ adapter: dora + precision: amp | 97 | adapted, adapters, adapters_more, block_ki
   qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 102 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
-  images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3,
-  qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
+adapter: dora + precision: pure | 104 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
+  fully_shard_more, images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units,
+  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, deepseek, distilbert,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, neox,
+  olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
 adapter: dora + quantization: int8 | 10 | quantized, short_convolutions, state_spaces | falcon_h1, gemma2, gemma3,
   lfm2, lfm2_moe, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 22 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
@@ -1146,8 +1152,8 @@ adapter: dora + quantization: nf4-double | 20 | liger, met, quantized, short_con
 adapter: dora + weight_dtype: 16 bits | 17 | adapters, adapters_more, liger, more_families, pairs, quantized,
   short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   olmo2, opt, phi3
-adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
-  falcon, mixtral, qwen_moe, roberta, vit
+adapter: ia3 + adapter: modules_to_save | 19 | adapted, adapters_more, distilbert, pairs, pairs_beside | bert,
+  chatglm, deepseek, distilbert, falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
 adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
@@ -1183,17 +1189,18 @@ adapter: ia3 + precision: amp | 108 | adapted, adapters, adapters_more, block_ki
   qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 47 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
-  linear, more_families, pairs, pairs_beside | bert, chatglm, clip, deepseek, gemma, gemma3_images, gemma4, gpt2,
-  gpt_oss, llama, llama4, ministral3, mixtral, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+adapter: ia3 + precision: pure | 49 | adapted, adapters, adapters_more, block_kinds, distilbert, fully_shard_more,
+  images, linear, more_families, pairs, pairs_beside | bert, chatglm, clip, deepseek, distilbert, gemma,
+  gemma3_images, gemma4, gpt2, gpt_oss, llama, llama4, ministral3, mixtral, olmo2, qwen3_next, qwen_moe, roberta,
+  starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 109 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
-  fused_lora, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
-  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 111 | adapted, adapters, adapters_more, distilbert, flat_adapters,
+  fully_shard_more, fused_lora, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, distilbert,
+  falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
@@ -1289,32 +1296,32 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 793 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
-  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
-  met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations,
-  sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + precision: amp | 800 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
+  lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
+  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 667 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
-  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
-  met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+adapter: lora + precision: pure | 668 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
+  lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled,
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
   zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1325,24 +1332,24 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
-  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
-  neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 236 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
-  images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 157 | adapters, compile_beside, flat_adapters, fused_lora,
+adapter: lora + quantization: int8 | 120 | adapters, block_kinds, distilbert, images, liger, linear, met, pairs,
+  pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, distilbert, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 237 | adapters, block_kinds, compile_beside, decoders, distilbert, flat_adapters,
+  fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, distilbert,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 158 | adapters, compile_beside, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
-  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3,
-  mixtral, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5
+  cohere, distilbert, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  ministral3, mixtral, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
@@ -1374,14 +1381,14 @@ adapter: modules_to_save + parallel.sharding: fsdp | 3 | flat_adapters | gpt2, l
 adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, fully_shard_more, sharded_units |
   llama
 adapter: modules_to_save + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: amp | 59 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
-  pairs, pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
-  mixtral, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: amp | 61 | adapted, adapters, adapters_more, distilbert, flat_adapters,
+  fully_shard_more, pairs, pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, distilbert, falcon, gemma,
+  gemma2, gemma3, gpt2, llama, mixtral, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
 adapter: modules_to_save + precision: fsdp | 4 | flat_adapters, fully_shard_more, sharded_units | gpt2, llama
 adapter: modules_to_save + precision: mixed | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: pure | 55 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
-  pairs | bert, chatglm, deepseek, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe,
-  resnet, roberta, vit
+adapter: modules_to_save + precision: pure | 57 | adapted, adapters, adapters_more, distilbert, flat_adapters,
+  fully_shard_more, pairs | bert, chatglm, deepseek, distilbert, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt,
+  neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
 adapter: oft + checkpoint_reentrant: true | 6 | adapted | cohere, gemma2, gemma3, llama, mixtral, opt
@@ -1474,11 +1481,12 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 198 | adapted, block_kinds, checkpoints, decoders, fully_shard_more,
-  images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, turns | apertus,
-  arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true + precision: amp | 200 | adapted, block_kinds, checkpoints, decoders, distilbert,
+  fully_shard_more, images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp,
+  turns | apertus, arcee, bamba, bert, cohere, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora_shared, sharded_spaces | gpt2,
   granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
@@ -1559,9 +1567,9 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 4 | liger, short_convolutions, state_spaces | gemma3, lfm2_moe, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 62 | adapted, galore, liger, met, optimizers, precisions, sharded_spaces,
-  short_convolutions, state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, nemotron_h, olmo2, opt, qwen_moe
+ema: true + precision: amp | 64 | adapted, distilbert, galore, liger, met, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled | bamba, bert, deepseek, distilbert, falcon_h1, gpt2, granitemoehybrid,
+  lfm2, lfm2_moe, llama, nemotron_h, olmo2, opt, qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
 ema: true + precision: pure | 52 | adapted, galore, liger, met, optimizers, sharded_spaces, short_convolutions,
@@ -1639,26 +1647,26 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 18 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 240 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more,
-  images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized, sharded_more, short_convolutions,
-  state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: amp | 242 | adapters, block_kinds, decoders, distilbert, flat_parameter, frozen,
+  fully_shard_more, images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized, sharded_more,
+  short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 24 | flat_parameter, fully_shard_more, sharded_more, sharded_spaces, sharded_tiles
   | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 267 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+frozen: parts + precision: pure | 269 | adapters, block_kinds, decoders, distilbert, frozen, fully_shard_more,
+  images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
@@ -1700,10 +1708,10 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 127 | adapted, galore, liger, older_releases, precisions, sharded_spaces,
-  short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2,
-  gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe,
-  qwen_moe
+grad_scaler: true + precision: amp | 129 | adapted, distilbert, galore, liger, older_releases, precisions,
+  sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere, deepseek, distilbert,
+  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h,
+  neox, olmo2, olmoe, qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
@@ -1752,10 +1760,10 @@ label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falco
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 144 | adapted, block_kinds, compile_beside, decoders, evaluation,
+label_smoothing + precision: pure | 146 | adapted, block_kinds, compile_beside, decoders, distilbert, evaluation,
   evaluation_more, fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces, short_convolutions,
-  smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
+  smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, distilbert, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
@@ -1857,7 +1865,7 @@ loss: fp32-logits + parallel.fsdp_units: ends | 2 | titan_units | llama under to
 loss: fp32-logits + parallel.replicas | 1 | titan_replicas | llama under torchtitan
 loss: fp32-logits + parallel.sharding: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under torchtitan
-loss: fp32-logits + precision: amp | 18 | losses, returned | bert, llama
+loss: fp32-logits + precision: amp | 20 | distilbert, losses, returned | bert, distilbert, llama
 loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
@@ -1967,12 +1975,12 @@ max_gradient_norm + parallel.sharding: zero2 | 7 | tiled_mlp_shared, zero | llam
 max_gradient_norm + parallel.sharding: zero3 | 13 | tiled_mlp_shared, zero | gemma3_images, glm4_moe, gpt_neo, llama,
   mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 232 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
-  galore, images, liger, met, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits,
+max_gradient_norm + precision: amp | 234 | adapted, distilbert, flat_adapters, flat_parameter, fully_shard_more,
+  fused_lora, galore, images, liger, met, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiles,
-  torchvision, turns | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, torchvision_vit, vit
+  torchvision, turns | apertus, arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, torchvision_vit, vit
 max_gradient_norm + precision: fsdp | 138 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
   titan_units | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
@@ -2051,12 +2059,12 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 36 | host_activations, tiled_mlp_shared | bert, bloom, gemma2,
   gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 178 | adapted, block_kinds, checkpoints, flat_host, fused_lora,
+offload: activations + precision: amp | 182 | adapted, block_kinds, checkpoints, distilbert, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions,
-  state_spaces, tiled, tiled_mlp | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt,
-  nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5,
-  vit
+  state_spaces, tiled, tiled_mlp | bamba, bert, bloom, deepseek, distilbert, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  stablelm, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
@@ -2200,8 +2208,8 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 23 | images, liger, optimizers, precisions, short_convolutions, state_spaces
-  | bert, granitemoehybrid, lfm2_moe, llama, nemotron_h, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 25 | distilbert, images, liger, optimizers, precisions, short_convolutions,
+  state_spaces | bert, distilbert, granitemoehybrid, lfm2_moe, llama, nemotron_h, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 13 | flat_parameter, images, liger, optimizers, short_convolutions, tiles |
   gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -2372,9 +2380,10 @@ optimizer_in_backward: true + precision: amp | 69 | adapted, checkpoints, galore
   short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   nemotron_h, olmo2, phi3
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
-optimizer_in_backward: true + precision: pure | 74 | adapted, block_kinds, checkpoints, galore, liger, linear, met,
-  optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4,
-  glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, qwen3_next
+optimizer_in_backward: true + precision: pure | 76 | adapted, block_kinds, checkpoints, distilbert, galore, liger,
+  linear, met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, distilbert,
+  falcon_h1, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h,
+  qwen3_next
 optimizer_in_backward: true + quantization: int8 | 6 | adapted, short_convolutions, state_spaces | bamba,
   granitemoehybrid, lfm2, lfm2_moe, llama
 optimizer_in_backward: true + quantization: nf4 | 7 | adapted, short_convolutions, state_spaces | falcon_h1,
@@ -2406,12 +2415,12 @@ padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces
   gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 157 | block_kinds, decoders, fully_shard_more, fused_lora, images, liger, linear,
-  losses_more, masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions,
-  state_spaces, tiles | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 161 | block_kinds, decoders, distilbert, fully_shard_more, fused_lora, images,
+  liger, linear, losses_more, masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces,
+  short_convolutions, state_spaces, tiles | apertus, arcee, bert, bloom, cohere, deepseek, distilbert, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
@@ -2440,20 +2449,20 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 179 | flat_adapters, flat_host, flat_parameter, foundry,
-  litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma,
-  gemma2, glm, gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi
-  under litgpt, phi3, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 183 | distilbert_shared, flat_adapters, flat_host,
+  flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom,
+  distilbert, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under litgpt, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 37 | flat_adapters, flat_host, flat_parameter, sharded_activations,
-  zeroed_late_shared | bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
+parallel.fsdp_version: 1 + precision: amp | 39 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
+  sharded_activations, zeroed_late_shared | bert, distilbert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
 parallel.fsdp_version: 1 + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
   sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
   neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 74 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
-  older_releases, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2,
-  llama, llama under litgpt, mixtral, neox, neox under litgpt, phi under litgpt, vit
+parallel.fsdp_version: 1 + precision: pure | 76 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
+  litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, distilbert, falcon under litgpt,
+  gemma, gemma2, gpt2, llama, llama under litgpt, mixtral, neox, neox under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
@@ -2471,13 +2480,13 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 29 | fused_lora_shared, replicated, rounded_shared, sharded_activations,
-  sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 31 | distilbert_shared, fused_lora_shared, replicated, rounded_shared,
+  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, distilbert, gemma, gemma4, glm4_moe,
+  gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 70 | modded, modded_compiled, older_releases, replicated,
-  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 72 | distilbert_shared, modded, modded_compiled, older_releases,
+  replicated, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, distilbert, gemma,
+  gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
@@ -2489,12 +2498,13 @@ parallel.sharding: ddp + transformers_version: older code | 12 | older_releases 
 parallel.sharding: ddp + weight_dtype: 16 bits | 3 | fused_lora_shared, tiled_mlp_shared | llama
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom,
-  cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: amp | 151 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, zeroed_late_shared | apertus, arcee,
+  bamba, bert, bloom, cohere, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral,
+  mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta,
+  seed_oss, stablelm, vit
 parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
@@ -2503,13 +2513,13 @@ parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 304 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
+parallel.sharding: fsdp + precision: pure | 308 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
-  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama
+  under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
   litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
@@ -2574,17 +2584,18 @@ precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 145 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
-  fused_lora, images, linear, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, short_convolutions,
-  state_spaces | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 100 | adapted, adapters, compile_beside, flat_adapters, fused_lora,
-  fused_lora_shared, images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions,
-  state_spaces, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+precision: amp + quantization: nf4 | 146 | adapted, adapters, block_kinds, compile_beside, decoders, distilbert,
+  flat_adapters, fused_lora, images, linear, met, older_releases, pairs, pairs_beside, quantized, sharded_bits,
+  short_convolutions, state_spaces | apertus, arcee, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 101 | adapted, adapters, compile_beside, distilbert, flat_adapters,
+  fused_lora, fused_lora_shared, images, liger, linear, met, more_families, pairs, quantized, sharded_bits,
+  short_convolutions, state_spaces, tiled | apertus, arcee, bloom, cohere, distilbert, ernie4_5, exaone4, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5
 precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
   gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
@@ -2593,14 +2604,14 @@ precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns |
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 46 | older_releases | cohere, gemma, gemma2, granite, llama,
   mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 873 | adapted, adapters, adapters_more, block_kinds, decoders,
+precision: amp + weight_dtype: 16 bits | 875 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: amp + zero_grad: before-backward | 14 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
@@ -2624,9 +2635,9 @@ precision: pure + qat: mxfp4 | 7 | rounded | granite, llama, qwen_moe
 precision: pure + qat: nvfp4 | 3 | rounded | llama, neox
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 38 | adapters, images, liger, met, pairs, quantized, short_convolutions,
-  state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llava, mpt, neox, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: int8 | 39 | adapters, distilbert, images, liger, met, pairs, quantized,
+  short_convolutions, state_spaces | bamba, bart, bert, bloom, distilbert, falcon_h1, gemma2, gemma3, glm, glm4, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, mpt, neox, phi, phi3, qwen3_vl, t5
 precision: pure + quantization: nf4 | 87 | adapted, adapters, flat_adapters, images, litgpt, met, pairs,
   pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
