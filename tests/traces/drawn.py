@@ -32,7 +32,8 @@ OF_A_RUN = (
     *("pue", "grid", "data_rate", "sample_size", "base_batch_size", "base_learning_rate"),
 )
 OF_A_MACHINE = (
-    *("host_memory", "gpu_free", "pytorch_version", "cuda_module_loading", "allocator", "reserve", "expect"),
+    *("host_memory", "gpu_free", "pytorch_version", "transformers_version", "cuda_module_loading", "allocator"),
+    *("reserve", "expect"),
     *("max_utilization", "global_batch_size"),
 )
 OF_OTHERS = (
