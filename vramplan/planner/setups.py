@@ -102,12 +102,14 @@ def _is_each_step_alike(job: ResolvedJob) -> bool:
 
 
 def _has_middle_steps(job: ResolvedJob) -> bool:
-    """Whether micro-steps under no_sync leave gradients where they are, which the last one takes into buckets.
+    """Whether micro-steps under no_sync leave gradients where they are, which the last one takes into buckets or shards.
 
     With two micro-steps there are a first and a last one alone.
     """
-    views = job.sharding is not None and job.sharding.bucket_views
-    return views and job.gradient_accumulation_steps != FIRST_AND_LAST
+    sharding = job.sharding
+    if sharding is None or job.gradient_accumulation_steps == FIRST_AND_LAST:
+        return False
+    return bool(sharding.bucket_views) or (is_fsdp(sharding.kind) and sharding.no_sync)
 
 
 def iteration_of(job: ResolvedJob) -> Setup:

@@ -27,7 +27,7 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
-from vramplan.values.parallel import DDP
+from vramplan.values.parallel import DDP, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.carried import Carried
@@ -63,12 +63,27 @@ def replay(
         while True:
             try:
                 record: Record = own(setup, tape or tape_for(setup, batch, direct, unrolled, periodic))
+                earlier = earlier_of(setup) if tape is None and not unrolled else None
+                if earlier is not None:
+                    record.earlier = own(earlier, tape_for(earlier, batch, direct, unrolled, periodic))
             except NotAlike:  # who says so takes fewer for alike from then on
                 continue
             return record
     finally:
         if enabled:
             gc.enable()
+
+
+def earlier_of(setup: Setup) -> Setup | None:
+    """A micro-step before the last one, where it may hold more: under `no_sync` of FSDP, which reduces in the last.
+
+    Each unit's whole gradient stays in it until its backward is over. Where there are two micro-steps it is the first.
+    """
+    sharding = setup.sharding
+    whole = sharding is not None and is_fsdp(sharding.kind) and sharding.no_sync and sharding.way is None
+    if not whole or not setup.accumulating or setup.before_last or setup.stage is not None:
+        return None
+    return setup._replace(before_last=True, accumulating=setup.has_middle_steps)
 
 
 def stands_for(setup: Setup, micro: int) -> int:
@@ -236,6 +251,8 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
+        if self.setup.before_last:
+            record.end_before("step")
         tape.dismiss(Sharding)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):

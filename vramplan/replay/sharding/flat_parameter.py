@@ -194,7 +194,15 @@ class FlatParameters(FullyShard):
         Source: _runtime_utils.py, _post_backward_reshard_only_hook and _catch_all_reshard.
         """
         unit.used_by_backward, unit.is_reduced = False, True
-        unit.gathered = None
+        self._go(unit)
+
+    def _go(self, unit: GatheredUnit) -> None:
+        """Backward is done with the gathered parameter.
+
+        Source: _runtime_utils.py, _post_backward_reshard and _should_free_in_backward.
+        """
+        if not self.policy.before_last or self.policy.reshards_after_forward:
+            unit.gathered = None
         self.here.discard(unit)
         if self.policy.prefetches_after:
             self._gather_next(unit)
@@ -210,10 +218,11 @@ class FlatParameters(FullyShard):
         _added: Tensor | None = None  # the engine holds what it gave to the accumulator until the hooks are over
         if unit.accumulated:
             _added, whole = whole, unit.accumulated.pop()
-        unit.gathered = None
-        self.here.discard(unit)
-        if policy.prefetches_after:  # _runtime_utils.py, _post_backward_reshard
-            self._gather_next(unit)
+        if policy.before_last:
+            unit.accumulated = [whole]
+        self._go(unit)
+        if policy.before_last:
+            return
         reduce, stored = policy.reduce or dtype, policy.stored or dtype
         elsewhere = tape.on_another_stream  # _post_backward_stream
         sent = whole if reduce is dtype else elsewhere(tape.new("to", (total,), reduce, False, category=COMMUNICATION))
@@ -239,6 +248,9 @@ class FlatParameters(FullyShard):
         for unit in (*self.order[:-1], self.root):
             if not unit.is_reduced and (self.policy.reshards_after_forward or unit.is_awaited or unit is self.root):
                 self.reduce(unit)
+        for unit in self.order if self.policy.before_last else ():
+            unit.gathered = None
+            unit.accumulated.clear()
         if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
             for unit in self.order:
                 unit.gradient = None

@@ -167,7 +167,7 @@ class FullyShard(Collectives):
             if not unit.is_reduced or self.policy.reduces_after:
                 self.reduce(unit)
             unit.arriving = None
-        if not self.policy.reduces:
+        if not self.policy.reduces or self.policy.before_last:
             for unit in self.order:
                 unit.gathered = None
                 unit.accumulated.clear()
