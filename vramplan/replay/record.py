@@ -131,8 +131,8 @@ class Record:
 
     def end_before(self, phase: str) -> None:
         """Leave out a phase and what comes after it."""
-        count = [name for _, name in self.phases].index(phase)
-        self.phases, self.trees = self.phases[:count], self.trees[:count]
+        count, end = next((count, at) for count, (at, name) in enumerate(self.phases) if name == phase)
+        self.phases, self.trees, self.events = self.phases[:count], self.trees[:count], self.events[:end]
         self._forget()
 
     def at_peak(self, batch: int) -> Record:
