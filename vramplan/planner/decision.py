@@ -36,10 +36,13 @@ class Decision(NamedTuple):
     def setup(self) -> Setup:
         """The iteration that was judged: of micro-steps that differ, the one with the peak."""
         rung = self.choice.rung
-        setup = self.judge.setup(rung.placement, rung.schedule.accumulates, self.stage)
-        if self.record.earlier is None or self.record.at_peak(rung.schedule.micro_batch_size) is self.record:
-            return setup
-        return earlier_of(setup) or setup
+        found: Setup | None = self.judge.setup(rung.placement, rung.schedule.accumulates, self.stage)
+        record: Record | None = self.record
+        told = self.record.at_peak(rung.schedule.micro_batch_size)
+        while record is not told and record is not None and found is not None:
+            record, found = record.earlier, earlier_of(found)
+        assert found is not None
+        return found
 
     @property
     def record(self) -> Record:

@@ -140,7 +140,7 @@ class Record:
         earlier = self.earlier
         if earlier is None or earlier.peak_bytes(batch) <= max(self._own_peaks(batch).values()):
             return self
-        return earlier
+        return earlier.at_peak(batch)
 
     def with_states(self, states: list[StandingState]) -> Record:
         """The same iteration beside other states."""

@@ -63,27 +63,36 @@ def replay(
         while True:
             try:
                 record: Record = own(setup, tape or tape_for(setup, batch, direct, unrolled, periodic))
-                earlier = earlier_of(setup) if tape is None and not unrolled else None
-                if earlier is not None:
-                    record.earlier = own(earlier, tape_for(earlier, batch, direct, unrolled, periodic))
             except NotAlike:  # who says so takes fewer for alike from then on
                 continue
+            earlier = earlier_of(setup) if tape is None and not unrolled else None
+            if earlier is not None:
+                record.earlier = replay(earlier, batch=batch, direct=direct, periodic=periodic)
             return record
     finally:
         if enabled:
             gc.enable()
 
 
+FIRST, MIDDLE, FORWARD = "first", "middle", "forward"
+
+
 def earlier_of(setup: Setup) -> Setup | None:
     """A micro-step before the last one, where it may hold more: under `no_sync` of FSDP, which reduces in the last.
 
-    Each unit's whole gradient stays in it until its backward is over. Where there are two micro-steps it is the first.
+    In a middle one each unit's whole gradient is there from the start to the end. Where there are two micro-steps it is
+    the first, which finds none. The replay of the last one knows the gradients of a block from when it comes to it on:
+    its forward pass is that of a middle one (`forward`).
     """
     sharding = setup.sharding
     whole = sharding is not None and is_fsdp(sharding.kind) and sharding.no_sync and sharding.way is None
+    if setup.before_last == FIRST:
+        return setup._replace(before_last=FORWARD, accumulating=True)
     if not whole or not setup.accumulating or setup.before_last or setup.stage is not None:
         return None
-    return setup._replace(before_last=True, accumulating=setup.has_middle_steps)
+    if setup.has_middle_steps:
+        return setup._replace(before_last=MIDDLE)
+    return setup._replace(before_last=FIRST, accumulating=False)
 
 
 def stands_for(setup: Setup, micro: int) -> int:
@@ -252,7 +261,7 @@ class Iteration:
             one.annotate(record)
         self.shards.annotate(record)
         if self.setup.before_last:
-            record.end_before("step")
+            record.end_before("backward" if self.setup.before_last == FORWARD else "step")
         tape.dismiss(Sharding)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):

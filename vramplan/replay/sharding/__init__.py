@@ -102,7 +102,9 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         keeps_root=keeps_root(recipe.shape.family) or reads_head_outside(recipe.shape.family, recipe.loss),
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
-        before_last=setup.before_last,
+        before_last=bool(setup.before_last),
+        # an allocator plays each of them
+        keeps_whole=bool(setup.before_last) and accumulated == WHOLE and (tape.direct or not tape.unrolled),
         reduces_after=setup.reduces and setup.stage is not None,
         table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,
         clips=setup.max_gradient_norm is not None,

@@ -177,7 +177,7 @@ class Collectives(Shards):
 
         Source: _fsdp_param.py, FSDPParam.to_accumulated_grad_if_needed, under set_requires_gradient_sync(False).
         """
-        if self.policy.accumulated == WHOLE:
+        if self.policy.accumulated == WHOLE and not self.policy.keeps_whole:
             trained = [weight for weight in self._weights(unit) if weight.trained]
             kept = [(self._kept_shape(unit, weight), self.policy.reduce or weight.dtype) for weight in trained]
             unit.accumulated = [

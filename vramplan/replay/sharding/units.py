@@ -44,6 +44,7 @@ class ShardPolicy(NamedTuple):
     norm_with_head: bool = False  # the last norm is in the head's unit
     keeps_head: bool = False  # the head's unit stays whole from forward to backward all the same
     gradients_go: bool = False  # the optimizer lets go of each gradient before its step is over
+    keeps_whole: bool = False  # whole gradients of earlier micro-steps are states: none of them goes
 
 
 def shard_shape(shape: Shape, shards: int) -> Shape:
