@@ -102,7 +102,7 @@ def _is_each_step_alike(job: ResolvedJob) -> bool:
 
 
 def _has_middle_steps(job: ResolvedJob) -> bool:
-    """Whether micro-steps under no_sync leave gradients where they are, which the last one takes into buckets or shards.
+    """Whether micro-steps under no_sync leave gradients where they are, which the last takes into buckets or shards.
 
     With two micro-steps there are a first and a last one alone.
     """
