@@ -13,6 +13,7 @@ from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import earlier_of, replay, stands_for
 from vramplan.values.allocator import UNLIMITED, Settings
+from vramplan.values.parallel import DDP
 
 GIB = 2**30
 
@@ -129,7 +130,7 @@ def records_of(setup: Setup, micro: int) -> Records:
     """
     direct = stands_for(setup, 3) == 3
     first = None
-    earlier = earlier_of(setup)
+    earlier = None if setup.sharding is None or setup.sharding.kind == DDP else earlier_of(setup)
     if earlier is not None:
         first = replay(earlier, batch=micro, direct=direct, unrolled=True)
     elif setup.accumulating and makes_gradients(setup):

@@ -78,16 +78,18 @@ FIRST, MIDDLE, FORWARD = "first", "middle", "forward"
 
 
 def earlier_of(setup: Setup) -> Setup | None:
-    """A micro-step before the last one, where it may hold more: under `no_sync` of FSDP, which reduces in the last.
+    """A micro-step before the last one, where it may hold more: under `no_sync`, where the last alone reduces.
 
-    In a middle one each unit's whole gradient is there from the start to the end. Where there are two micro-steps it is
-    the first, which finds none. The replay of the last one knows the gradients of a block from when it comes to it on:
-    its forward pass is that of a middle one (`forward`).
+    So it is under FSDP, and under DDP whose gradients are views of buckets. In a middle one each whole gradient is
+    there from the start to the end. Where there are two micro-steps it is the first, which finds none. The replay of
+    the last one knows the gradients of a block from when it comes to it on: its forward pass is that of a middle one
+    (`forward`).
     """
     sharding = setup.sharding
-    whole = sharding is not None and is_fsdp(sharding.kind) and sharding.no_sync and sharding.way is None
     if setup.before_last == FIRST:
         return setup._replace(before_last=FORWARD, accumulating=True)
+    flat = sharding is not None and is_fsdp(sharding.kind) and sharding.no_sync and sharding.way is None
+    whole = flat or (sharding is not None and sharding.kind == DDP and sharding.bucket_views)
     if not whole or not setup.accumulating or setup.before_last or setup.stage is not None:
         return None
     if setup.has_middle_steps:

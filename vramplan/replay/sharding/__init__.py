@@ -67,9 +67,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     if setup.sharding.kind == DDP:
         return Replicated(
             tape,
-            bucket_views=setup.sharding.bucket_views,
+            bucket_views=setup.sharding.bucket_views and not setup.before_last,  # under no_sync they are none yet
             resident=tape.role(Accumulation).resident,
-            has_middle_steps=setup.has_middle_steps,
             outside=lambda: _outside(setup, tape, recipe, ShardPolicy(1)).root,
         )
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
