@@ -161,11 +161,11 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
 
 
 def _under_zero(random: Random, keys: Keys, parallel: Keys) -> Keys:
-    """DeepSpeed under the Trainer or in a loop of its own: weights of 16 bits, and states on the host in a few jobs."""
+    """DeepSpeed under the Trainer or in a loop of its own: weights of fp32 or 16 bits, states on the host in a few."""
     keys = {key: one for key, one in keys.items() if key not in NO_KEYS_OF_ZERO}
     stage_3 = parallel["sharding"] == ZERO3
     half = keys["precision"].rpartition("-")[2]
-    keys["precision"] = f"mixed-{half}" if half in ("fp16", "bf16") else "mixed-bf16"
+    keys["precision"] = f"mixed-{half}" if half in ("fp16", "bf16") else half
     if keys["runtime"] == "pytorch":
         keys["runtime"] = "deepspeed"
     parallel["reduce_bucket_size"] = random.choice([3_000, 40_000, 1_000_000])

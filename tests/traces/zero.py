@@ -111,7 +111,8 @@ def _optimizer_of(plain: Callable[[ResolvedJob, Any], Any]) -> Callable[[Resolve
 
     def made(job: ResolvedJob, model: Any) -> Any:
         half = job.precision.rpartition("-")[2]
-        return None if _is_own(job) else plain(job._replace(precision=f"pure-{half}"), model)
+        precision = half if half == "fp32" else f"pure-{half}"
+        return None if _is_own(job) else plain(job._replace(precision=precision), model)
 
     return made
 
@@ -238,6 +239,7 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
         "gradient_clipping": job.max_gradient_norm or 0.0,
         "zero_optimization": stage,
         "zero_allow_untested_optimizer": True,
-        job.precision.rpartition("-")[2]: {"enabled": True},
     }
+    if job.precision != "fp32":
+        found[job.precision.rpartition("-")[2]] = {"enabled": True}
     return found | ({"optimizer": {"type": FUSED[job.optimizer], "params": {"lr": 1e-4}}} if _is_own(job) else {})

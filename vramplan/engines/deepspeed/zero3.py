@@ -202,8 +202,10 @@ class Zero3(Turning, Shards):
         self.norms += [tape.new("where", (), FP64, False) for _ in range(2)]  # that of all, and that of the last step
         for group in self.groups():
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
-            wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
-            del flat, wide
+            if self.policy.dtype is not FP32:
+                wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
+                del wide
+            del flat
 
     def _norm(self, parts: Sequence[int]) -> Tensor:
         """The norm of a group: beside those of its parts, what looks for one that is no number.
