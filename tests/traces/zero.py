@@ -222,6 +222,7 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
         "stage": ZERO_STAGES.index(job.sharding.kind) + 1,
         "reduce_bucket_size": zero.reduce_bucket_size,
         "overlap_comm": zero.overlap_comm,
+        "contiguous_gradients": zero.contiguous_gradients,
     }
     if job.sharding.kind == ZERO3:
         stage |= {

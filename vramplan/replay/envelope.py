@@ -26,10 +26,10 @@ class Envelope:
         self.largest: dict[Hashable, int] = {}  # micro-batches that were looked for: vramplan/planner/judge.py
         self.curved = [(upper_hull(of), [record.sized[one] for one in key]) for key, of in found.items()]
         if record.earlier is not None:
-            before = envelope_of(record.earlier)
+            before: Envelope = envelope_of(record.earlier)
             lines += before.lines
             self.curved += before.curved
-        self.lines = upper_hull(lines)
+        self.lines: list[Line] = upper_hull(lines)
 
     def peak_bytes(self, batch: int) -> int:
         """Peak of the iteration at a micro-batch."""
