@@ -100,8 +100,9 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
     assert short.peaks(batch) == literal.peaks(batch)
     assert short.saved_bytes(batch) == literal.saved_bytes(batch)
-    phase, moment = short.worst(batch)
-    components = short.components(batch, phase, moment)
+    told = short.at_peak(batch)
+    phase, moment = told.worst(batch)
+    components = told.components(batch, phase, moment)
     assert sum(components.values()) == short.peak_bytes(batch)
     assert short.end_bytes(batch) == short.static_bytes(batch)
 

@@ -405,7 +405,10 @@ def test_options_may_come_as_text() -> None:
         ({"image_size": 224}, "image_size: 224 pixels mean nothing to inline gpt2, a model that takes no images"),
         ({"parallel": {"tensor": 2}, "runtime": "pytorch"}, "parallel.tensor: 2 is not modelled"),
         ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp needs several devices, not parallel.data 1"),
-        ({"parallel": {"data": 2, "sharding": "zero3"}, "precision": "fp32"}, "precision: fp32 is not modelled"),
+        (
+            {"parallel": {"data": 2, "sharding": "zero3"}, "precision": "amp-bf16"},
+            "precision: amp-bf16 is not modelled",
+        ),
         ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 needs several devices, not parallel.data 1"),
         ({"parallel": {"sharding": "zero4"}}, "did you mean zero"),
         ({"parallel": 8}, "parallel: expected keys and values, not '8'"),

@@ -32,7 +32,8 @@ OF_A_RUN = (
     *("pue", "grid", "data_rate", "sample_size", "base_batch_size", "base_learning_rate"),
 )
 OF_A_MACHINE = (
-    *("host_memory", "gpu_free", "pytorch_version", "cuda_module_loading", "allocator", "reserve", "expect"),
+    *("host_memory", "gpu_free", "pytorch_version", "transformers_version", "cuda_module_loading", "allocator"),
+    *("reserve", "expect"),
     *("max_utilization", "global_batch_size"),
 )
 OF_OTHERS = (
@@ -160,11 +161,11 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
 
 
 def _under_zero(random: Random, keys: Keys, parallel: Keys) -> Keys:
-    """DeepSpeed under the Trainer or in a loop of its own: weights of 16 bits, and states on the host in a few jobs."""
+    """DeepSpeed under the Trainer or in a loop of its own: weights of fp32 or 16 bits, states on the host in a few."""
     keys = {key: one for key, one in keys.items() if key not in NO_KEYS_OF_ZERO}
     stage_3 = parallel["sharding"] == ZERO3
     half = keys["precision"].rpartition("-")[2]
-    keys["precision"] = f"mixed-{half}" if half in ("fp16", "bf16") else "mixed-bf16"
+    keys["precision"] = f"mixed-{half}" if half in ("fp16", "bf16") else half
     if keys["runtime"] == "pytorch":
         keys["runtime"] = "deepspeed"
     parallel["reduce_bucket_size"] = random.choice([3_000, 40_000, 1_000_000])

@@ -111,7 +111,8 @@ def _optimizer_of(plain: Callable[[ResolvedJob, Any], Any]) -> Callable[[Resolve
 
     def made(job: ResolvedJob, model: Any) -> Any:
         half = job.precision.rpartition("-")[2]
-        return None if _is_own(job) else plain(job._replace(precision=f"pure-{half}"), model)
+        precision = half if half == "fp32" else f"pure-{half}"
+        return None if _is_own(job) else plain(job._replace(precision=precision), model)
 
     return made
 
@@ -221,6 +222,7 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
         "stage": ZERO_STAGES.index(job.sharding.kind) + 1,
         "reduce_bucket_size": zero.reduce_bucket_size,
         "overlap_comm": zero.overlap_comm,
+        "contiguous_gradients": zero.contiguous_gradients,
     }
     if job.sharding.kind == ZERO3:
         stage |= {
@@ -238,6 +240,7 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
         "gradient_clipping": job.max_gradient_norm or 0.0,
         "zero_optimization": stage,
         "zero_allow_untested_optimizer": True,
-        job.precision.rpartition("-")[2]: {"enabled": True},
     }
+    if job.precision != "fp32":
+        found[job.precision.rpartition("-")[2]] = {"enabled": True}
     return found | ({"optimizer": {"type": FUSED[job.optimizer], "params": {"lr": 1e-4}}} if _is_own(job) else {})

@@ -47,6 +47,7 @@ def components_of(
 ) -> tuple[Component, ...]:
     """What is alive at the peak, by component; they sum exactly to the allocated bytes."""
     micro = rung.schedule.micro_batch_size
+    record = record.at_peak(micro)
     phase, moment = record.worst(micro)
     sizes = record.components(micro, phase, moment)
     precision = precision_of(job.precision, half_weights=job.half_weights)

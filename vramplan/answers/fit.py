@@ -312,7 +312,7 @@ def _sealed(result: FitResult) -> FitResult:
 
 def _peak(record: Record, rung: Rung) -> Peak:
     micro = rung.schedule.micro_batch_size
-    phases = record.peaks(micro)
+    phases, record = record.peaks(micro), record.at_peak(micro)
     phase, moment = record.worst(micro)
     return Peak(
         allocated_bytes=rung.peak.allocated,

@@ -189,6 +189,7 @@ def _left_before(record: Record, micro: int) -> list[str]:
 
 def _uncounted(record: Record, micro: int) -> list[str]:
     """A library's workspace that is not known matters where the peak is reached beside it."""
+    record = record.at_peak(micro)
     if record.operator_at(record.worst(micro)[1]) != "_linalg_svd":
         return []
     return [

@@ -133,10 +133,6 @@ def check_sharding(resolver: Resolver, job: ResolvedJob) -> tuple[str, ...]:
         if job.optimizer_in_backward:
             message = f"true contradicts {kind}, which sums gradients in buckets before any is stepped"
             fields.refuse("optimizer_in_backward", message, hint="leave it out, or one device")
-        if job.offload_activations and sharding.bucket_views and job.gradient_accumulation_steps != 1:
-            # gradients of earlier micro-steps are known block by block, and what forward leaves does not hide that
-            message = "true is not modelled with activations on the host and accumulation"
-            parallel.refuse("gradient_as_bucket_view", message, hint="leave it out, or gradient_accumulation_steps: 1")
         return ()
     if sharding.zero is not None:
         sharing_in(kind).check(parallel, job)

@@ -26,7 +26,22 @@ def adapted(job: ResolvedJob, model: Any) -> Any:
     made = peft.get_peft_model(model, _config(job.adapter), autocast_adapter_dtype=dtype == FP32)
     if dtype == FP32:
         return made
-    return made.to(getattr(torch, HALVES[dtype]))  # what PEFT does, but not beside layers without storages
+    _cast(made, getattr(torch, HALVES[dtype]))  # what PEFT does, but not beside layers without storages
+    return made
+
+
+def _cast(model: Any, dtype: Any) -> None:
+    """What is trained in an element type, and nothing else: TRL casts adapters over weights of few bits alone.
+
+    New parameters, as those without data cannot be given other data.
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__.
+    """
+    import torch
+
+    for module in model.modules():
+        for name, one in module.named_parameters(recurse=False):
+            if one.requires_grad and one.dtype is not dtype:
+                module.register_parameter(name, torch.nn.Parameter(one.detach().to(dtype)))
 
 
 def _config(adapter: Adapter) -> Any:

@@ -122,9 +122,17 @@ def copied(job: ResolvedJob, model: Any) -> Any:
 
 
 def quantize_experts(job: ResolvedJob, model: Any) -> None:
-    """The stacked weights of experts in 4 bits, as Axolotl has them while it loads (monkeypatch/moe_quant.py)."""
-    how = {"quant_type": "nf4", "compress_statistics": job.quantization == "nf4-double"}
-    replace = import_module("bitsandbytes.nn.parametrize").replace_parameter_4bit
+    """The stacked weights of experts in few bits, as Axolotl has them while it loads.
+
+    Those of 8 bits are Axolotl's own, which has to be installed.
+    Source: axolotl 0.19.0, monkeypatch/moe_quant.py.
+    """
+    how: dict[str, Any] = {}
+    if job.quantization == "int8":
+        replace = import_module("axolotl.monkeypatch.moe_quant").replace_parameter_8bit
+    else:
+        replace = import_module("bitsandbytes.nn.parametrize").replace_parameter_4bit
+        how = {"quant_type": "nf4", "compress_statistics": job.quantization == "nf4-double"}
     stacks = [
         (module, of)
         for name, module in model.named_modules()

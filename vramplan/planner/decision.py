@@ -8,7 +8,7 @@ from vramplan.planner.ladder import Choice
 from vramplan.planner.replays import Replays
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import stands_for
+from vramplan.replay.step import earlier_of, stands_for
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
@@ -34,9 +34,15 @@ class Decision(NamedTuple):
 
     @property
     def setup(self) -> Setup:
-        """The iteration that was judged."""
+        """The iteration that was judged: of micro-steps that differ, the one with the peak."""
         rung = self.choice.rung
-        return self.judge.setup(rung.placement, rung.schedule.accumulates, self.stage)
+        found: Setup | None = self.judge.setup(rung.placement, rung.schedule.accumulates, self.stage)
+        record: Record | None = self.record
+        told = self.record.at_peak(rung.schedule.micro_batch_size)
+        while record is not told and record is not None and found is not None:
+            record, found = record.earlier, earlier_of(found)
+        assert found is not None
+        return found
 
     @property
     def record(self) -> Record:

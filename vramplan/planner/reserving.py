@@ -11,8 +11,9 @@ from vramplan.replay.caching.run import Reservation, SimulatedRun
 from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay, stands_for
+from vramplan.replay.step import earlier_of, replay, stands_for
 from vramplan.values.allocator import UNLIMITED, Settings
+from vramplan.values.parallel import DDP
 
 GIB = 2**30
 
@@ -122,13 +123,17 @@ class Simulation:
 
 
 def records_of(setup: Setup, micro: int) -> Records:
-    """An iteration with every block played, and the same of a first micro-step that finds no gradients, if any.
+    """An iteration with every block played, and the same of a micro-step before it that is unlike it, if any.
 
+    That is the first, which finds no gradients, or under `no_sync` of FSDP one that reduces none.
     `micro` is what `stands_for` gives.
     """
     direct = stands_for(setup, 3) == 3
     first = None
-    if setup.accumulating and makes_gradients(setup):
+    earlier = None if setup.sharding is None or setup.sharding.kind == DDP else earlier_of(setup)
+    if earlier is not None:
+        first = replay(earlier, batch=micro, direct=direct, unrolled=True)
+    elif setup.accumulating and makes_gradients(setup):
         first = replay(setup._replace(accumulating=False), batch=micro, direct=direct, unrolled=True)
     return replay(setup, batch=micro, direct=direct, unrolled=True), first
 

@@ -14,13 +14,14 @@ from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
-from vramplan.values.parallel import ZERO3, is_fsdp
+from vramplan.values.parallel import ZERO3, ZERO_STAGES, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
 
 
 FIRST_AND_LAST = 2  # micro-steps
+COPIED_FP32 = "mixed-fp32"  # of vramplan/replay/precision.py
 
 
 def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
@@ -29,7 +30,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         return _of_part(job, strategy, accumulates)
     return Setup(
         model=job.model,
-        precision=job.precision,
+        precision=_precision_of(job),
         sequence_length=job.sequence_length,
         attention=job.attention,
         old_code=job.old_code,
@@ -90,6 +91,15 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
     )
 
 
+def _precision_of(job: ResolvedJob) -> str:
+    """The job's, but that ZeRO has a copy of fp32 weights too, in one piece, which its optimizer steps.
+
+    Source: deepspeed/runtime/zero/stage_1_and_2.py and stage3.py (clone().float(), whatever the weights are).
+    """
+    shares = job.sharding is not None and job.sharding.kind in ZERO_STAGES
+    return COPIED_FP32 if shares and job.precision == "fp32" else job.precision
+
+
 def _is_each_step_alike(job: ResolvedJob) -> bool:
     """Whether an iteration that finds gradients of earlier micro-steps is the same as one that finds none.
 
@@ -102,12 +112,14 @@ def _is_each_step_alike(job: ResolvedJob) -> bool:
 
 
 def _has_middle_steps(job: ResolvedJob) -> bool:
-    """Whether micro-steps under no_sync leave gradients where they are, which the last one takes into buckets.
+    """Whether micro-steps under no_sync leave gradients where they are, which the last takes into buckets or shards.
 
     With two micro-steps there are a first and a last one alone.
     """
-    views = job.sharding is not None and job.sharding.bucket_views
-    return views and job.gradient_accumulation_steps != FIRST_AND_LAST
+    sharding = job.sharding
+    if sharding is None or job.gradient_accumulation_steps == FIRST_AND_LAST:
+        return False
+    return bool(sharding.bucket_views) or (is_fsdp(sharding.kind) and sharding.no_sync)
 
 
 def iteration_of(job: ResolvedJob) -> Setup:

@@ -102,11 +102,12 @@ def _recompute(tape: Tape, frame: Frame) -> None:
         tape.enter(path)
 
 
-def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
+def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> list[Any]:
     """Walk the graph from the loss; leave the gradients on the parameters.
 
     It begins with one scalar, the gradient of the loss with respect to itself, or with a gradient that was `received`.
-    That is returned: it is there until the callbacks at the end of backward are through.
+    That is returned, and what nodes hold besides what they save: these are there until the callbacks at the end of
+    backward are through.
     Source: torch/autograd/__init__.py, _make_grads; torch/csrc/autograd/engine.cpp, Engine::thread_main.
     """
     tape.category, tape.direction = "temporaries", "backward"
@@ -118,8 +119,8 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
-    tape.held.clear()
-    return root
+    held, tape.held = tape.held, []
+    return [root, *held]
 
 
 def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:

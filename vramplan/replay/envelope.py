@@ -21,18 +21,15 @@ class Envelope:
     """The peak of a record at any micro-batch it is valid for."""
 
     def __init__(self, record: Record) -> None:
-        fixed = sum(state.fixed_bytes * state.copies for state in record.states)
-        per_sample = sum(state.per_sample_bytes * state.copies for state in record.states)
-        lines: list[Line] = [(fixed, per_sample)]
-        found: dict[Alive, list[Line]] = {(): lines}
-        level = (fixed, per_sample)
-        alive: list[int] = []
-        for _, items in record.trees:
-            net = _collect(items, record, level, found, alive)
-            level = (level[0] + net[0], level[1] + net[1])
-        self.lines = upper_hull(found.pop(()))
+        found = _levels(record)
+        lines = found.pop(())
         self.largest: dict[Hashable, int] = {}  # micro-batches that were looked for: vramplan/planner/judge.py
         self.curved = [(upper_hull(of), [record.sized[one] for one in key]) for key, of in found.items()]
+        if record.earlier is not None:
+            before: Envelope = envelope_of(record.earlier)
+            lines += before.lines
+            self.curved += before.curved
+        self.lines: list[Line] = upper_hull(lines)
 
     def peak_bytes(self, batch: int) -> int:
         """Peak of the iteration at a micro-batch."""
@@ -62,6 +59,19 @@ def envelope_of(record: Record) -> Envelope:
     found: Envelope | None = record.envelope
     if found is None:
         found = record.envelope = Envelope(record)
+    return found
+
+
+def _levels(record: Record) -> dict[Alive, list[Line]]:
+    """The local maxima of a record, by the storages that are not affine and alive then."""
+    fixed = sum(state.fixed_bytes * state.copies for state in record.states)
+    per_sample = sum(state.per_sample_bytes * state.copies for state in record.states)
+    level = (fixed, per_sample)
+    found: dict[Alive, list[Line]] = {(): [level]}
+    alive: list[int] = []
+    for _, items in record.trees:
+        net = _collect(items, record, level, found, alive)
+        level = (level[0] + net[0], level[1] + net[1])
     return found
 
 

@@ -40,6 +40,7 @@ PRECISIONS = {
         Precision("amp-bf16", FP32, BF16, False),
         Precision("mixed-fp16", FP16, None, True),
         Precision("mixed-bf16", BF16, None, True),
+        Precision("mixed-fp32", FP32, None, True),  # fp32 under ZeRO, which steps a copy of whatever weights there are
         Precision("pure-fp16", FP16, None, False),
         Precision("pure-bf16", BF16, None, False),
         Precision("fsdp-bf16", BF16, None, False, stored=FP32),

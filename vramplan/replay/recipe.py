@@ -36,6 +36,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         target_length=setup.target_length,
         padded=setup.padded,
         packed=setup.packed,
+        returns_cache=setup.packed and setup.use_cache and _makes_cache(setup),
         old_code=setup.old_code,
         split=setup.split,
         compiled=setup.compile,
@@ -44,6 +45,12 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         tiling=_tiling_of(setup),
         fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
     )
+
+
+def _makes_cache(setup: Setup) -> bool:
+    """Whether the model makes a cache, which its blocks may leave empty: see `caches_in_evaluation`."""
+    made: bool = imported("vramplan.replay.techniques.key_values:caches_in_evaluation")(setup)
+    return made and setup.cache_objects
 
 
 def _tiling_of(setup: Setup) -> Tiling | None:

@@ -88,6 +88,7 @@ class Record:
         self.flops: dict[str, int] = {} if ran is None else ran.flops
         self.recomputed: dict[tuple[int, int], int] = {} if ran is None else ran.recomputed
         self.beside: tuple[Record, ...] = ()  # of the other parts of the model on this device of a pipeline
+        self.earlier: Record | None = None  # of a micro-step before this one that is unlike it, and may hold more
         self.events = list(tape.events)
         self.phases = [(position, name) for position, name in tape.phases]
         self.saved_at = saved_at
@@ -121,11 +122,25 @@ class Record:
         """Drop what is kept of answers: the sizes of the last micro-batch, and a few figures of each."""
         self._sizes: dict[int, list[int]] = {}
         self._peaks: dict[int, dict[str, int]] = {}
+        self._own: dict[int, dict[str, int]] = {}
         self._tops: dict[int, int] = {}
         self._largest: dict[int, int] = {}
         self._stranded: dict[tuple[int, bool], int] = {}
         self._worst: dict[int, tuple[str, Moment]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
+
+    def end_before(self, phase: str) -> None:
+        """Leave out a phase and what comes after it."""
+        count, end = next((count, at) for count, (at, name) in enumerate(self.phases) if name == phase)
+        self.phases, self.trees, self.events = self.phases[:count], self.trees[:count], self.events[:end]
+        self._forget()
+
+    def at_peak(self, batch: int) -> Record:
+        """This one, or that of an earlier micro-step if its level is the highest: whose moments are to be looked at."""
+        earlier = self.earlier
+        if earlier is None or earlier.peak_bytes(batch) <= max(self._own_peaks(batch).values()):
+            return self
+        return earlier.at_peak(batch)
 
     def with_states(self, states: list[StandingState]) -> Record:
         """The same iteration beside other states."""
@@ -258,12 +273,22 @@ class Record:
         return self._static_fixed + sum(state.at(batch) for state in self._static_sampled)
 
     def peaks(self, batch: int) -> dict[str, int]:
-        """Peak bytes of each phase."""
+        """Peak bytes of each phase, in whichever micro-step it is the highest."""
+        if self.earlier is None:
+            return self._own_peaks(batch)
         found = self._peaks.get(batch)
+        if found is None:
+            others = self.earlier.peaks(batch)
+            own = self._own_peaks(batch)
+            found = self._peaks[batch] = {name: max(level, others.get(name, 0)) for name, level in own.items()}
+        return found
+
+    def _own_peaks(self, batch: int) -> dict[str, int]:
+        found = self._own.get(batch)
         if found is None:
             signed = self.signed(batch)
             level = self.static_bytes(batch)
-            found = self._peaks[batch] = {}
+            found = self._own[batch] = {}
             for name, items in self.trees:
                 net, top = climb(items, signed)
                 found[name] = level + top
@@ -289,6 +314,8 @@ class Record:
         for _, items in self.trees:
             net, above = climb(items, signed)
             top, level = max(top, level + above), level + net
+        if self.earlier is not None:
+            top = max(top, self.earlier.peak_bytes(batch) - self.earlier.left_before_bytes(batch))
         return self.peak_bytes(batch) - top
 
     def stranded_bytes(self, batch: int) -> int:
@@ -315,7 +342,12 @@ class Record:
         found = self._stranded.get((batch, short))
         if found is None:
             others = self.elsewhere if short else self.elsewhere | self.without_a_block(batch)
-            found = self._stranded[batch, short] = self._stranded_beside(batch, others)
+            own = max(self._own_peaks(batch).values())
+            held = own + self._stranded_beside(batch, others)
+            if self.earlier is not None:
+                before = self.earlier
+                held = max(held, before.peak_bytes(batch) + before._stranded_of(batch, short=short))
+            found = self._stranded[batch, short] = held - self.peak_bytes(batch)
         return found
 
     def without_a_block(self, batch: int) -> frozenset[int]:
@@ -344,7 +376,7 @@ class Record:
                 net, above = climb(items, some)
                 top, level = max(top, level + above), level + net
             tops.append(top)
-        return max(0, self.static_bytes(batch) + sum(tops) - self.peak_bytes(batch))
+        return max(0, self.static_bytes(batch) + sum(tops) - max(self._own_peaks(batch).values()))
 
     def saved_bytes(self, batch: int) -> int:
         """What the end of forward holds for backward: all that was born in forward and still lives."""
@@ -362,7 +394,7 @@ class Record:
         """The phase with the highest level, and the moment in it."""
         found = self._worst.get(batch)
         if found is None:
-            peaks = self.peaks(batch)
+            peaks = self._own_peaks(batch)
             phase = max(peaks, key=lambda name: peaks[name])
             items = next(items for name, items in self.trees if name == phase)
             _, position, last = locate(items, self.signed(batch))
@@ -376,7 +408,7 @@ class Record:
 
     def moments(self, batch: int) -> list[tuple[str, Moment]]:
         """The worst moment of each phase."""
-        peaks, signed = self.peaks(batch), self.signed(batch)
+        peaks, signed = self._own_peaks(batch), self.signed(batch)
         return [(name, Moment(peaks[name], *locate(items, signed)[1:])) for name, items in self.trees]
 
     def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:

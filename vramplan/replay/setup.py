@@ -41,6 +41,7 @@ class Setup(NamedTuple):
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
     offload_activations: bool = False  # what forward saves is in pinned memory of the host
     has_middle_steps: bool = False  # micro-steps between the first and the last, where these are of another kind
+    before_last: str = ""  # a micro-step under no_sync of FSDP, which reduces no gradient: first | middle | forward
     checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
     grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
     reads_shards: bool = False  # the program loads its part of a weight alone, and no weight is whole on the device

@@ -27,7 +27,7 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
-from vramplan.values.parallel import DDP
+from vramplan.values.parallel import DDP, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.carried import Carried
@@ -65,10 +65,36 @@ def replay(
                 record: Record = own(setup, tape or tape_for(setup, batch, direct, unrolled, periodic))
             except NotAlike:  # who says so takes fewer for alike from then on
                 continue
+            earlier = earlier_of(setup) if tape is None and not unrolled else None
+            if earlier is not None:
+                record.earlier = replay(earlier, batch=batch, direct=direct, periodic=periodic)
             return record
     finally:
         if enabled:
             gc.enable()
+
+
+FIRST, MIDDLE, FORWARD = "first", "middle", "forward"
+
+
+def earlier_of(setup: Setup) -> Setup | None:
+    """A micro-step before the last one, where it may hold more: under `no_sync`, where the last alone reduces.
+
+    So it is under FSDP, and under DDP whose gradients are views of buckets. In a middle one each whole gradient is
+    there from the start to the end. Where there are two micro-steps it is the first, which finds none. The replay of
+    the last one knows the gradients of a block from when it comes to it on: its forward pass is that of a middle one
+    (`forward`).
+    """
+    sharding = setup.sharding
+    if setup.before_last == FIRST:
+        return setup._replace(before_last=FORWARD, accumulating=True)
+    flat = sharding is not None and is_fsdp(sharding.kind) and sharding.no_sync and sharding.way is None
+    whole = flat or (sharding is not None and sharding.kind == DDP and sharding.bucket_views)
+    if not whole or not setup.accumulating or setup.before_last or setup.stage is not None:
+        return None
+    if setup.has_middle_steps:
+        return setup._replace(before_last=MIDDLE)
+    return setup._replace(before_last=FIRST, accumulating=False)
 
 
 def stands_for(setup: Setup, micro: int) -> int:
@@ -236,6 +262,8 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
+        if self.setup.before_last:
+            record.end_before("backward" if self.setup.before_last == FORWARD else "step")
         tape.dismiss(Sharding)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):

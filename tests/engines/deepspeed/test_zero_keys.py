@@ -59,7 +59,7 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding zero2 --gpus 4 --no-contiguous-gradients", "contiguous_gradients", "not modelled"),
         ("--sharding zero2 --gpus 4 --reduce-bucket-size 0", "reduce_bucket_size", "holds no gradient"),
         ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "use mixed-bf16"),
-        ("--sharding zero2 --gpus 4 --precision fp32", "precision", "not modelled"),
+        ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "not modelled"),
         ("--sharding zero2 --gpus 4 --optimizer muon", "optimizer", "not modelled"),
         (f"{DRIVE} --adapter lora", "adapter", "parameters on NVMe"),
         ("--sharding zero3 --gpus 4 --offload gradients", "offload", "[optimizer, gradients]"),

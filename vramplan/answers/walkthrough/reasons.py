@@ -114,8 +114,8 @@ def _table_row(book: TextbookJob) -> str:
 
 def _operators(decision: Decision, component: str) -> str:
     """The operators that made most of a component at the peak, with their sizes; empty if it is no tensor's."""
-    record = decision.record
     micro = decision.choice.rung.schedule.micro_batch_size
+    record = decision.record.at_peak(micro)
     phase, moment = record.worst(micro)
     sizes = record.sizes(micro)
     totals: dict[str, int] = {}

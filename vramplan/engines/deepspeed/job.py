@@ -46,9 +46,10 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
     raw = resolver.raw
     fields = raw.fields.fields("parallel") or raw.fields
     given = dict(raw.zero or {})
-    if given.get("contiguous_gradients") is False:
-        message = "false is not modelled: gradients are copied into a contiguous bucket"
-        fields.refuse("contiguous_gradients", message, hint="leave it out")
+    contiguous = given.get("contiguous_gradients") is not False
+    if not contiguous and kind != "zero3":
+        message = f"false is not modelled with {kind}: gradients are copied into a contiguous bucket"
+        fields.refuse("contiguous_gradients", message, hint="leave it out, or zero3")
     if "allgather_bucket_size" in given:
         message = "parallel.allgather_bucket_size decides nothing: DeepSpeed 0.19.8 gathers each flat buffer in place"
         resolver.warnings.append(message)
@@ -69,6 +70,7 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
             reduce_bucket_size=sizes["reduce_bucket_size"],
             overlap_comm=overlap,
             allgather_bucket_size=given.get("allgather_bucket_size"),
+            contiguous_gradients=contiguous,
             drive_buffers=drive_buffers(resolver, fields, given, kind),
             parameter_drive=parameter_drive(resolver, fields, given, kind),
             **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
@@ -96,7 +98,7 @@ def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
         "reduce_bucket_size": zero.reduce_bucket_size,
         "allgather_bucket_size": zero.allgather_bucket_size,
         "overlap_comm": zero.overlap_comm,
-        "contiguous_gradients": True,  # no other is modelled
+        "contiguous_gradients": zero.contiguous_gradients,
     }
     if sharding.kind == "zero3":
         found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}

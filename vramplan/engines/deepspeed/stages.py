@@ -57,7 +57,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             keeps_frozen=setup.adapter is not None and bool(setup.adapter.kernels),
             own_adam=setup.optimizer in ADAM,
         )
-        every = tape.unrolled or tape.is_certain
+        # gradients that stay where they are are those of each block
+        every = tape.unrolled or tape.is_certain or not setup.sharding.zero.contiguous_gradients
         plan = None if every else plan_of(order, of_stage_3, stacks_of(recipe), recipe.loss)
         if setup.offload:
             drive = setup.sharding.zero.parameter_drive

@@ -38,7 +38,7 @@ def refused_with_zero(job: ResolvedJob) -> dict[str, str]:
     return {
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
         "quantization": _unshared(job, stage3),
-        "precision": "" if job.precision.startswith("mixed-") or job.precision == "fp8" else job.precision,
+        "precision": "" if job.precision.startswith("mixed-") or job.precision in ("fp8", "fp32") else job.precision,
         "optimizer": "" if job.optimizer in (ON_HOST if job.offload else STEPPED) else job.optimizer,
         "activation_checkpointing": strategy if strategy == "optimal" else "",
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",

@@ -20,8 +20,6 @@ from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.reentrant import RunsReentrantly
 from vramplan.replay.tensors import Parameter
 
-PACKED_ITEMSIZE = 2  # bytes of the elements that 4-bit weights are packed in, as the other weights have
-
 EARLY = {"opt": "final_layer_norm"}
 """By family what its class creates before the blocks, though forward comes to it after them (modeling_opt.py)."""
 
@@ -136,14 +134,14 @@ def _order(recipe: Recipe, key: _Key) -> Order:
 
 
 def _gathered(parameter: Parameter) -> int:
-    """Elements that a collective gathers of a parameter: of 4-bit weights the 16-bit ones that they are packed in.
+    """Elements that a collective gathers of a parameter: of 4-bit weights those that they are packed in.
 
     Source: bitsandbytes, nn/modules.py, Params4bit with quant_storage; transformers, docs/source/en/bitsandbytes.md,
     which asks for the element type of the other weights there.
     """
     if not parameter.quantized or _has_eight_bits(parameter):
         return parameter.elements
-    return -(-parameter.quantized[0] // PACKED_ITEMSIZE)
+    return -(-parameter.quantized[0] // parameter.dtype.itemsize)
 
 
 def _has_eight_bits(parameter: Parameter) -> bool:

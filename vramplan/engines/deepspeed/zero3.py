@@ -99,7 +99,9 @@ class Zero3(Turning, Shards):
         limit = self.policy.zero.reduce_bucket_size
         if self.bucket and self.filled + parameter.elements > limit:
             self._reduce()
-        if self.filled + parameter.elements <= limit:
+        if not self.policy.zero.contiguous_gradients:
+            self.unmoved.append(parameter)
+        elif self.filled + parameter.elements <= limit:
             parameter.grad = None
         else:
             self.large = parameter
@@ -122,6 +124,9 @@ class Zero3(Turning, Shards):
         if self.large is not None:
             self.large.grad = None
             self.large = None
+        for one in self.unmoved:  # partition_grads, one by one
+            one.grad = None
+        self.unmoved.clear()
         self.bucket.clear()
         self.filled = 0
 
@@ -202,8 +207,10 @@ class Zero3(Turning, Shards):
         self.norms += [tape.new("where", (), FP64, False) for _ in range(2)]  # that of all, and that of the last step
         for group in self.groups():
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
-            wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
-            del flat, wide
+            if self.policy.dtype is not FP32:
+                wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
+                del wide
+            del flat
 
     def _norm(self, parts: Sequence[int]) -> Tensor:
         """The norm of a group: beside those of its parts, what looks for one that is no number.
@@ -246,9 +253,16 @@ class Zero3(Turning, Shards):
         return [
             StandingState("weights", rest + self.frozen_bytes + self.order.kept_bytes, 0),
             StandingState("gradients", whole, 0),
-            StandingState(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
+            *self._bucket_states(itemsize),
             StandingState("optimizer", scalars, 0),
         ]
+
+    def _bucket_states(self, itemsize: int) -> list[StandingState]:
+        """Source: stage3.py, initialize_optimizer_states or _setup_for_real_optimizer (`contiguous_gradients`)."""
+        zero = self.policy.zero
+        if not zero.contiguous_gradients:
+            return []
+        return [StandingState(COMMUNICATION, rounded(zero.reduce_bucket_size * itemsize), 0)]
 
     def drop(self) -> None:
         """Nothing more will be asked."""

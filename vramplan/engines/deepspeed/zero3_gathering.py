@@ -59,10 +59,11 @@ class Gathering(Observer):
         self.tape, self.policy, self.order = tape, policy, order
         self.sizes = order.sizes
         eight_bits = {one for one, has in enumerate(order.eight_bits) if has}
-        # of whole parameters and of their parts, in elements of the 16-bit type
-        self.wholes = [-(-size // 2) if one in eight_bits else size for one, size in enumerate(order.sizes)]
+        # of whole parameters and of their parts, in elements of the other weights
+        several = policy.dtype.itemsize  # numbers of 8 bits in the place of one element
+        self.wholes = [-(-size // several) if one in eight_bits else size for one, size in enumerate(order.sizes)]
         parts = [-(-size // policy.shards) for size in order.sizes]
-        self.parts = [-(-part // 2) if one in eight_bits else part for one, part in enumerate(parts)]
+        self.parts = [-(-part // several) if one in eight_bits else part for one, part in enumerate(parts)]
         self.eight_bits = frozenset(eight_bits)
         self.stays = [size <= policy.zero.param_persistence_threshold for size in order.sizes]
         self.trained = [one for one, is_trained in enumerate(order.trained) if is_trained]

@@ -153,7 +153,7 @@ class Offloaded3(Zero3):
         weights += self.order.kept_bytes
         return [
             StandingState("weights", weights, 0),
-            StandingState(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
+            *self._bucket_states(itemsize),
         ]
 
     def annotate(self, record: Record) -> None:

@@ -273,7 +273,7 @@ PARALLEL_ROWS = (
         FLAG,
         "ZeRO: gradients are copied into a contiguous bucket.",
         usual="`true`",
-        note="`false` is refused.",
+        note="`false` is of `zero3` alone.",
         sharding=ZERO,
     ),
     _zero(

@@ -66,7 +66,8 @@ def reserve(
     """Run iterations until none reserves more than all before it.
 
     `record` plays every block, and is valid for the micro-batch (`replay(..., unrolled=True)`). `first` is the same of
-    a micro-step that finds no gradients, where the iteration accumulates them; without it they are there at once.
+    an earlier micro-step that finds no gradients or reduces none, where the iteration accumulates them; without it
+    gradients are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
     libraries, one of each thread: behind its result the first product of the thread makes it, and it stays.
     `is_turned`: convolutions copy operands and results into another layout.
@@ -93,8 +94,8 @@ class SimulatedRun:
         self.iteration = 0
         self.phase = "start"
         self.operator = "weights"
-        apart = record.elsewhere | record.without_a_block(micro_batch_size)
-        self.streams = {index: _stream_of(record, index) for index in apart}
+        self.streams = _streams_of(record, micro_batch_size)
+        self.first_streams = {} if first is None else _streams_of(first, micro_batch_size)
         self.sizes = _rounded(record, micro_batch_size, settings)
         self.left: dict[str, list[Block]] = {}  # by name, what an iteration leaves to the next
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
@@ -223,7 +224,7 @@ class SimulatedRun:
         makes_states = self.iteration == 1
         begins = self.first_requests if makes_states else self.begins
         if first is not None:
-            gradients = yield from self._play(first, begins, self.first_sizes, {}, until="step")
+            gradients = yield from self._play(first, begins, self.first_sizes, self.first_streams, until="step")
             begins = self.requests
         rest = yield from self._play(record, begins, self.sizes, self.streams, makes_states=makes_states)
         for block in (*rest, *gradients):
@@ -347,5 +348,7 @@ def _with_workspaces(
     return made, requests
 
 
-def _stream_of(record: Record, index: int) -> str:
-    return GATHERING if record.operators[index] in GATHERED else REDUCING
+def _streams_of(record: Record, micro_batch_size: int) -> dict[int, str]:
+    """The stream of each storage that is not on the model's own."""
+    apart = record.elsewhere | record.without_a_block(micro_batch_size)
+    return {index: GATHERING if record.operators[index] in GATHERED else REDUCING for index in apart}

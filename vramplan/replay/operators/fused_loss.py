@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, rounded
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
@@ -31,7 +32,7 @@ def fused_linear_cross_entropy(x: Tensor, weight: Parameter, *, accumulates: boo
     share one buffer, and the products go straight where they belong; in fp32 there is beside it one more tensor as
     large as the weight, for each chunk. On GPUs before compute capability 8.0 (`accumulates` is false) the product of
     16 bits is a tensor too, and then cast to fp32. Under autocast operands are cast: the transposed weight for each
-    chunk, the weight once, as autocast keeps that.
+    chunk, the weight once, as autocast keeps that of a leaf: of a view, as weights are in FSDP1, it keeps none.
     A weight that needs no gradient has none made, and autocast casts it for each product.
     Saves `grad_input`: it is the gradient of x, but for the incoming factor.
     Saves `grad_weight`: it is the gradient of the weight, but for the incoming factor; it has the dtype of the weight.
@@ -57,9 +58,10 @@ def fused_linear_cross_entropy(x: Tensor, weight: Parameter, *, accumulates: boo
     count = tape.new("sum", (), INT64, False)
     del count
     if need_w:
-        first, later = _scratch(x, weight, per_sample, accumulates)
+        is_leaf = not tape.role(Sharding).weights_are_views
+        first, later = _scratch(x, weight, per_sample, accumulates, keeps_cast=is_leaf)
         tape.workspace("fused_linear_cross_entropy", first)
-        if tape.autocast is not None and weight.dtype is FP32 and weight not in tape.casts:
+        if tape.autocast is not None and weight.dtype is FP32 and weight not in tape.casts and is_leaf:
             tape.casts[weight] = tape.new("to", weight.shape, tape.autocast, False, category="weight_casts")
         tape.workspace("fused_linear_cross_entropy", later)
     else:
@@ -72,11 +74,11 @@ def fused_linear_cross_entropy(x: Tensor, weight: Parameter, *, accumulates: boo
 
 
 def _scratch(
-    x: Tensor, weight: Parameter, per_sample: int, accumulates: bool
+    x: Tensor, weight: Parameter, per_sample: int, accumulates: bool, *, keeps_cast: bool
 ) -> tuple[Callable[[int], int], Callable[[int], int]]:
     """Most bytes alive inside at a micro-batch: until the first chunk has its logits, and from then on.
 
-    Under autocast the cast of the weight is made in between, and is no part of either.
+    Under autocast the cast of the weight is made in between, and is no part of either where autocast keeps it.
     """
     vocabulary, width = weight.shape
     half = None if x.dtype is weight.dtype is not FP32 else x.tape.autocast
@@ -112,8 +114,9 @@ def _scratch(
             return logits(chunks[0]) + product
         largest = chunks[0]
         own = hidden(largest) + (table if summed else 0)  # the chunk cast, or a product as large, and the product of it
+        passing = 0 if keeps_cast else cast_table + hidden(largest)  # of the gradient of the rows
         again = [cast_table + cast(n) + logits(n) for n in chunks[1:]]  # the transposed weight is cast for each chunk
-        return max(logits(largest) + max(own, product), *again, 0)
+        return max(logits(largest) + max(own, product, passing), *again, 0)
 
     return first, later
 

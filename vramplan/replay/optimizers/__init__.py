@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from math import prod
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from vramplan.engines import brought_for
 from vramplan.replay.autograd import backward
@@ -222,9 +222,9 @@ class Optimizer:
         self.setup, self.tape, self.precision = setup, tape, precision
         self.name, self.implementation = setup.optimizer, setup.optimizer_implementation
 
-    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
-        """Walk the graph; what backward began with, which is there until its callbacks are through."""
-        return [loss, backward(self.tape, loss, received=received)]
+    def backward(self, loss: Tensor, *, received: bool) -> list[Any]:
+        """Walk the graph; what is there until the callbacks of backward are through."""
+        return [loss, *backward(self.tape, loss, received=received)]
 
     def step(self) -> None:
         """Step all parameters when backward is over."""
@@ -244,7 +244,7 @@ class Optimizer:
 class StepsInBackward(Optimizer, Observer):
     """One optimizer for each parameter, stepped by a hook of its gradient accumulator, or of its shard."""
 
-    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+    def backward(self, loss: Tensor, *, received: bool) -> list[Any]:
         """Walk the graph and step on the way; what shares the states may reduce gradients at the end."""
         self.tape.observe(self)
         return super().backward(loss, received=received)

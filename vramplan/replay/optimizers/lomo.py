@@ -7,6 +7,7 @@ made. Without clipping and loss scaling: with either, backward runs twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from vramplan.replay.autograd import backward
 from vramplan.replay.observers import Observer
@@ -62,7 +63,7 @@ class Lomo(Optimizer, Observer):
 
     gradients_wait = True
 
-    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+    def backward(self, loss: Tensor, *, received: bool) -> list[Any]:
         """Walk the graph and step on the way."""
         self.waiting: list[Parameter] = []
         self.tape.observe(self)

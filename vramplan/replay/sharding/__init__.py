@@ -67,9 +67,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     if setup.sharding.kind == DDP:
         return Replicated(
             tape,
-            bucket_views=setup.sharding.bucket_views,
+            bucket_views=setup.sharding.bucket_views and not setup.before_last,  # under no_sync they are none yet
             resident=tape.role(Accumulation).resident,
-            has_middle_steps=setup.has_middle_steps,
             outside=lambda: _outside(setup, tape, recipe, ShardPolicy(1)).root,
         )
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
@@ -102,6 +101,9 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         keeps_root=keeps_root(recipe.shape.family) or reads_head_outside(recipe.shape.family, recipe.loss),
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
+        before_last=bool(setup.before_last),
+        # an allocator plays each of them
+        keeps_whole=bool(setup.before_last) and accumulated == WHOLE and (tape.direct or not tape.unrolled),
         reduces_after=setup.reduces and setup.stage is not None,
         table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,
         clips=setup.max_gradient_norm is not None,

@@ -177,7 +177,7 @@ class Collectives(Shards):
 
         Source: _fsdp_param.py, FSDPParam.to_accumulated_grad_if_needed, under set_requires_gradient_sync(False).
         """
-        if self.policy.accumulated == WHOLE:
+        if self.policy.accumulated == WHOLE and not self.policy.keeps_whole:
             trained = [weight for weight in self._weights(unit) if weight.trained]
             kept = [(self._kept_shape(unit, weight), self.policy.reduce or weight.dtype) for weight in trained]
             unit.accumulated = [
@@ -192,6 +192,18 @@ class Collectives(Shards):
         assert one.grad is not None
         reduce = self.policy.reduce or one.grad.dtype
         return one.grad if reduce is one.grad.dtype else self.tape.like("to", one.grad, reduce)
+
+    def _leave_whole(self, unit: GatheredUnit, with_gradients: Sequence[Parameter]) -> None:
+        """Gradients are added to those that are kept, or are the first of them: they are cast one by one, and go.
+
+        Source: _fsdp_param_group.py, FSDPParamGroup.post_backward; _fsdp_param.py,
+        FSDPParam.accumulate_unsharded_grad_if_needed and to_accumulated_grad_if_needed.
+        """
+        is_first = self.policy.accumulated is None
+        for one in with_gradients:
+            if is_first:
+                unit.accumulated.append(self._first_of_several(one))
+            one.grad = None
 
     def _kept_shape(self, unit: GatheredUnit, weight: ShardedWeight) -> Shape:
         """That of a gradient between micro-steps: a table's is of all rows that tensor parallelism splits."""
@@ -228,6 +240,9 @@ class Collectives(Shards):
         unit.gathered = None
         unit.used_by_backward = False
         unit.is_reduced = True
+        if policy.before_last:
+            self._leave_whole(unit, with_gradients)
+            return
         self.reducing = None
         if not with_gradients:
             unit.accumulated.clear()  # of a block whose output nobody uses

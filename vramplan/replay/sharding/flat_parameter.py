@@ -159,6 +159,9 @@ class FlatParameters(FullyShard):
                 stored = self.policy.stored or dtype
                 unit.gradient = self.tape.new("add_", (own,), stored, False, category="gradients")
             return
+        if self.policy.keeps_whole:
+            unit.gathered = None if self.policy.reshards_after_forward else []  # among the states
+            return
         if self.is_trained(unit):
             unit.accumulated = [self.tape.new("add_", (total,), dtype, False, category="gradients")]
         if not self.policy.reshards_after_forward:
@@ -194,7 +197,15 @@ class FlatParameters(FullyShard):
         Source: _runtime_utils.py, _post_backward_reshard_only_hook and _catch_all_reshard.
         """
         unit.used_by_backward, unit.is_reduced = False, True
-        unit.gathered = None
+        self._go(unit)
+
+    def _go(self, unit: GatheredUnit) -> None:
+        """Backward is done with the gathered parameter.
+
+        Source: _runtime_utils.py, _post_backward_reshard and _should_free_in_backward.
+        """
+        if not self.policy.before_last or self.policy.reshards_after_forward:
+            unit.gathered = None
         self.here.discard(unit)
         if self.policy.prefetches_after:
             self._gather_next(unit)
@@ -210,10 +221,11 @@ class FlatParameters(FullyShard):
         _added: Tensor | None = None  # the engine holds what it gave to the accumulator until the hooks are over
         if unit.accumulated:
             _added, whole = whole, unit.accumulated.pop()
-        unit.gathered = None
-        self.here.discard(unit)
-        if policy.prefetches_after:  # _runtime_utils.py, _post_backward_reshard
-            self._gather_next(unit)
+        if policy.before_last and not policy.keeps_whole:
+            unit.accumulated = [whole]
+        self._go(unit)
+        if policy.before_last:
+            return
         reduce, stored = policy.reduce or dtype, policy.stored or dtype
         elsewhere = tape.on_another_stream  # _post_backward_stream
         sent = whole if reduce is dtype else elsewhere(tape.new("to", (total,), reduce, False, category=COMMUNICATION))
@@ -239,6 +251,9 @@ class FlatParameters(FullyShard):
         for unit in (*self.order[:-1], self.root):
             if not unit.is_reduced and (self.policy.reshards_after_forward or unit.is_awaited or unit is self.root):
                 self.reduce(unit)
+        for unit in self.order if self.policy.before_last else ():
+            unit.gathered = None
+            unit.accumulated.clear()
         if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
             for unit in self.order:
                 unit.gradient = None
@@ -301,6 +316,8 @@ class FlatParameters(FullyShard):
     def states(self) -> list[StandingState]:
         """The shards of the gradients of earlier micro-steps, and what clipping keeps."""
         kept = [StandingState("buffers", ALLOCATOR_BLOCK_BYTES, 0)] if self.policy.clips else []  # clip_flat_parameters
+        if self.policy.keeps_whole:
+            return [StandingState("gradients", sum(self._whole_bytes(unit) for unit in self.order), 0), *kept]
         if self.policy.accumulated != SHARDS or self.policy.hosted is not None or self.policy.gradients_go:
             return kept
         size = 0
@@ -310,6 +327,20 @@ class FlatParameters(FullyShard):
             dtype = self.policy.stored or self._dtype_of(weights)
             size += rounded(own * dtype.itemsize) * unit.parameters[0].copies
         return [StandingState("gradients", size, 0), *kept]
+
+    def _whole_bytes(self, unit: GatheredUnit) -> int:
+        """Of a unit's whole gradient, and of its parameter where no micro-step under no_sync lets it go.
+
+        Source: _runtime_utils.py, _should_free_in_backward.
+        """
+        if not unit.parameters:
+            return 0
+        weights = self._weights(unit)
+        (total, own), itemsize = self._elements_of(weights), self._dtype_of(weights).itemsize
+        size = rounded(total * itemsize) if self.is_trained(unit) else 0
+        if not self.policy.reshards_after_forward:
+            size += rounded(own * self.policy.shards * itemsize)
+        return size * unit.parameters[0].copies
 
 
 def clip_flat_parameters(tape: Tape) -> Tensor:

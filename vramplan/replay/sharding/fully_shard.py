@@ -167,7 +167,7 @@ class FullyShard(Collectives):
             if not unit.is_reduced or self.policy.reduces_after:
                 self.reduce(unit)
             unit.arriving = None
-        if not self.policy.reduces:
+        if not self.policy.reduces or self.policy.before_last:
             for unit in self.order:
                 unit.gathered = None
                 unit.accumulated.clear()
@@ -200,7 +200,9 @@ class FullyShard(Collectives):
         ]
 
     def states(self) -> list[StandingState]:
-        """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
+        """The gradients of earlier micro-steps: shards, of which those of a unit lie in one piece, or whole ones."""
+        if self.policy.keeps_whole:
+            return [StandingState("gradients", sum(self._whole_bytes(unit) for unit in self.order), 0)]
         if self.policy.accumulated != SHARDS or self.policy.hosted is not None:
             return []
         size = 0
@@ -211,6 +213,12 @@ class FullyShard(Collectives):
                 shapes = [one.shape for one in trained]
                 size += rounded(self._elements(shapes) * dtype.itemsize) * trained[0].copies
         return [StandingState("gradients", size, 0)]
+
+    def _whole_bytes(self, unit: GatheredUnit) -> int:
+        """Of a unit's whole gradients, in the element type of the reduction."""
+        trained = [one for one in unit.parameters if one.node is not None and not one.idle]
+        sizes = [rounded(prod(one.shape) * (self.policy.reduce or one.dtype).itemsize) for one in trained]
+        return sum(size * one.copies for size, one in zip(sizes, trained, strict=True))
 
     def gradients(self) -> list[Any]:
         """Those of the shards, which lie in one piece for each unit."""

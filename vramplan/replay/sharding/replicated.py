@@ -32,12 +32,11 @@ class Replicated(Shards):
         bucket_views: bool,
         resident: bool,
         outside: Callable[[], Sequence[ShardedWeight]],
-        has_middle_steps: bool = False,
     ) -> None:
         self.tape = tape
         self.resident = resident and not bucket_views
         self.accumulated: dict[Parameter, Tensor] | None = {} if resident and bucket_views else None
-        self.bucket_views, self.has_middle_steps = bucket_views, has_middle_steps
+        self.bucket_views = bucket_views
         self.arrived: list[Parameter] = []  # in the order in which their gradients were complete
         self.outside = outside  # what is in no block
         self.later: list[int] = []  # bytes of gradients whose weights are made behind the blocks
@@ -70,14 +69,13 @@ class Replicated(Shards):
     def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient becomes a view of its bucket, and goes.
 
-        The backward of a micro-step in the middle has more than that of the last: it adds to gradients that stay.
         Source: reducer.cpp, Reducer::mark_variable_ready_dense.
         """
         self.arrived.append(parameter)
         if not self.bucket_views:
             return
         parameter.grad = None
-        if self.accumulated is not None and not self.has_middle_steps:
+        if self.accumulated is not None:
             self.accumulated.pop(parameter, None)
 
     def before_forward(self) -> None:

@@ -30,7 +30,8 @@ class ShardPolicy(NamedTuple):
     inputs: DType | None = None  # of what blocks are given, if it is fp32; None: as it is
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
-    reduces: bool = True  # else it is a micro-step before the last one
+    reduces: bool = True  # else it is a micro-batch of a pipeline before the last one
+    before_last: bool = False  # a micro-step under no_sync: whole gradients stay, and units go as ever
     reduces_after: bool = False  # unit after unit when backward is over, as the last micro-batch of a pipeline does
     table_parts: int = 1  # of a table, whose gradients are kept whole until they are reduced
     clips: bool = False  # the gradients by their norm
@@ -43,6 +44,7 @@ class ShardPolicy(NamedTuple):
     norm_with_head: bool = False  # the last norm is in the head's unit
     keeps_head: bool = False  # the head's unit stays whole from forward to backward all the same
     gradients_go: bool = False  # the optimizer lets go of each gradient before its step is over
+    keeps_whole: bool = False  # whole gradients of earlier micro-steps are states: none of them goes
 
 
 def shard_shape(shape: Shape, shards: int) -> Shape:

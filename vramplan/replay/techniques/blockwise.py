@@ -26,7 +26,7 @@ class KeepsStates(Technique):
         frozen = [one for one in self.tape.parameters if one.node is None]
         for one in frozen:
             stands = Parameter(self.tape, one.name, one.shape, one.dtype, one.copies, trainable=True)
-            stands.is_table = one.is_table
+            stands.is_table, stands.in_linear, stands.path = one.is_table, one.in_linear, one.path
             setup = self.setup
             found += optimizer_states([stands], setup.optimizer, setup.optimizer_implementation, self.precision)
             stands.node = None  # it is its own accumulator

@@ -1,0 +1,51 @@
+"""TRUTH: ZeRO-3 without a contiguous bucket: gradients stay where they are until they are reduced.
+
+zero3_in_place.json names the rig, its versions and the command.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.traces.composed import predicted
+from vramplan.job import build_job
+from vramplan.planner.setups import setup_of
+from vramplan.replay.step import replay
+
+TRACED = json.loads(Path(__file__).with_name("zero3_in_place.json").read_text("utf-8"))["jobs"]
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("one", TRACED, ids=lambda one: one["name"])
+def test_peaks_are_those_of_the_trace(one: dict[str, Any]) -> None:
+    assert predicted(build_job(one["keys"])) == one["traced"]
+
+
+def test_the_quick_replay_is_that_of_every_block() -> None:
+    for one in TRACED:
+        job = build_job(one["keys"])
+        assert job.micro_batch_size is not None
+        setup = setup_of(job, job.activation_checkpointing or "none", (job.gradient_accumulation_steps or 1) > 1)
+        quick = replay(setup, batch=min(job.micro_batch_size, 2))
+        assert quick.peaks(job.micro_batch_size) == replay(setup, batch=job.micro_batch_size, direct=True).peaks(
+            job.micro_batch_size
+        )
+
+
+def test_the_bucket_goes_and_gradients_stay() -> None:
+    """A bucket for all gradients is as large as they are: without it the states are less, and backward no more."""
+    keys = next(one for one in TRACED if one["name"] == "zero3 olmo2, frozen: parts, precision: mixed")["keys"]
+    found = {}
+    for contiguous in (True, False):
+        parallel = {"data": 4, "sharding": "zero3", "contiguous_gradients": contiguous, "reduce_bucket_size": 409_600}
+        record = replay(
+            setup_of(build_job({**keys, "parallel": parallel, "frozen": [], "sequence_length": 8}), "none", False)
+        )
+        found[contiguous] = record
+    assert found[True].static_bytes(2) - found[False].static_bytes(2) == 2 * 409_600
+    assert found[False].peaks(2)["forward"] == found[True].peaks(2)["forward"] - 2 * 409_600
+    assert found[True].peaks(2)["backward"] - 2 * 409_600 < found[False].peaks(2)["backward"]
