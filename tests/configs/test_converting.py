@@ -176,7 +176,7 @@ datasets: [{path: pairs, type: chatml.intel}]
     [
         (EXAMPLES["axolotl.yaml"], ("torchtune",), "axolotl.yaml:5:1: bf16: precision: amp-bf16 is not in torchtune"),
         (EXAMPLES["titan.toml"], ("torchtune", "--gpus", "8"), "nearest: precision=pure-bf16, --precision pure-bf16"),
-        (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=ddp, --sharding ddp"),
+        (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=zero1, --sharding zero1"),
         (QLORA, ("torchtune",), "torchtune has no setting for quantization=nf4 (nearest: quantization=nf4-double"),
         (EXAMPLES["tune.yaml"], ("trl",), "trl has no setting for loss=chunked:8 (nearest: loss=standard"),
         (
@@ -184,8 +184,8 @@ datasets: [{path: pairs, type: chatml.intel}]
             ("torchtitan", "--gpus", "8"),
             "under torchtitan (nearest: loss=standard, --loss standard)",
         ),
-        (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none)"),
-        (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none)"),
+        (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none, --adapter null)"),
+        (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none, --quantization null)"),
     ],
 )
 def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -195,6 +195,38 @@ def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...]
     ran = run("convert", tmp_path / name, "--to", *words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+MIXTRAL = """
+base_model: mistralai/Mixtral-8x7B-v0.1
+sequence_len: 512
+micro_batch_size: 1
+gradient_accumulation_steps: 1
+optimizer: adamw_torch_fused
+bf16: true
+deepspeed: ds.json
+"""
+NEAREST = re.compile(r"nearest: \S+=\S+, (--[a-z-]+)( [^ ,)]+)?")
+
+
+@pytest.mark.parametrize("to", ["torchtune", "litgpt"])
+def test_the_nearest_can_be_asked_for(to: str, tmp_path: Path) -> None:
+    """Each error is followed, as somebody would type it, until there is a file: of another model, shared otherwise."""
+    (tmp_path / "mixtral.yaml").write_text(MIXTRAL, "utf-8")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}', "utf-8")
+    typed = {"--gpus": " 8"}
+    for _ in range(4):
+        words = [word for name, value in typed.items() for word in (name, *value.split())]
+        ran = run("convert", tmp_path / "mixtral.yaml", "--to", to, *words)
+        if ran.code == 0:
+            break
+        found = dict(NEAREST.findall(ran.err))
+        assert found, ran.err
+        assert not found.items() <= typed.items(), ran.err
+        typed |= found
+    assert ran.code == 0, ran.err
+    assert typed["--sharding"] == " fsdp"
+    assert typed.get("--model") == (" mistral-7b" if to == "torchtune" else None)
 
 
 def test_what_an_option_says_is_no_change_of_the_program(folder: Path) -> None:

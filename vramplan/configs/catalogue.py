@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import log
 from typing import Any
 
 from vramplan.catalog import model_names, models
@@ -77,6 +79,19 @@ class Catalogue:
             return None
         return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
 
+    def nearest_to(self, name: str) -> list[str]:
+        """The models of the same task, those with the most similar sizes first; none where the sizes are not known."""
+        own = self.shape(name)
+        if own is None:
+            return []
+        found: list[tuple[float, str]] = []
+        for profile in models.list_models(self.folders, []):
+            with suppress(InputError):
+                shape = profile.shape()
+                if shape.task == own.task and shape.name != own.name:
+                    found.append((_distance(own, shape), profile.name))
+        return [other for _, other in sorted(found)]
+
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: the one with as many positions, then the shortest name."""
         best: tuple[Any, ...] | None = None
@@ -97,6 +112,15 @@ class Catalogue:
             )
             best = key if best is None or key < best else best
         return None if best is None else str(best[-1])
+
+
+SIZES = ("layers", "hidden_size", "attention_heads", "key_value_heads", "intermediate_size", "vocabulary_size")
+
+
+def _distance(one: ModelShape, other: ModelShape) -> float:
+    """How far two models are apart: the sum over their sizes of how many times one is the other, in powers of e."""
+    pairs = ((getattr(one, size), getattr(other, size)) for size in SIZES)
+    return sum(abs(log(a / b)) if a and b else float(bool(a) != bool(b)) for a, b in pairs)
 
 
 SLACK = 2048  # tokens that a program may pad the vocabulary by

@@ -21,6 +21,7 @@ from vramplan.configs.table import names
 from vramplan.errors import InputError, Problem
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
+from vramplan.options.option import FLAG, TEXTS
 from vramplan.results.reading import ReadJob
 from vramplan.tuples import NamedTuple
 
@@ -315,12 +316,19 @@ def unsaid(writer: str, key: str, value: Any, nearest: Any) -> Problem:
 def nearest_said(key: str, nearest: Any) -> str:
     """The hint that names a value of a key, and the option that asks for it."""
     row = next((row for row in table.TABLE if row.key == key), None)
-    hint = f"nearest: {key}={word_of(nearest)}"
-    if row is not None and row.option and isinstance(nearest, bool):
-        hint += f", {row.option if nearest else row.negation}"
-    elif row is not None and row.option and nearest not in (None, []):
-        hint += f", {row.option} {word_of(nearest)}"
-    return hint
+    nearest = _name(nearest) if key == "model" else nearest
+    group, _, name = key.partition(".")
+    shown = group if table.HEADS.get(group) == name else key
+    hint = f"nearest: {shown}={word_of(nearest)}"
+    if row is None or not row.option:
+        return hint
+    if isinstance(nearest, bool):
+        return f"{hint}, {row.option if nearest else row.negation}"
+    if row.kind == FLAG:  # which is said or not
+        return f"{hint}, {row.negation}"
+    if nearest is None and row.kind != TEXTS:
+        return f"{hint}, {row.option} null"
+    return f"{hint}, {row.option} {word_of(nearest)}"
 
 
 def _name(model: Any) -> Any:

@@ -10,10 +10,12 @@ from typing import Any
 
 from vramplan.answers.fit import describe
 from vramplan.cli.output import output
+from vramplan.cli.replaced import meaningless
 from vramplan.cli.runs.configs import GivenFiles, keys_of, over_of, placed, read_of, tell
 from vramplan.cli.runs.emit import Emission, emission_of, files_of, out
 from vramplan.cli.runs.jobs import flat
 from vramplan.configs.asked import Writer, nested
+from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.carried import MAY_BE_LEFT_OUT, carried, changes, decisive
 from vramplan.configs.writers import MODULES
 from vramplan.configs.writing import Unsaid, WrittenFiles, causes, nearest_said, unsaid, word_of
@@ -132,7 +134,7 @@ def converted(
                 keys = carried(keys, {**was, **typed}, echo, without)
             job = build_job(nested(keys), profile_dirs=folders)
         except InputError as error:
-            raise _with_nearest(error, keys, echo) from None
+            raise _with_nearest(error, keys, echo, Catalogue(folders)) from None
     differing = {} if was is None else changes(was, flat(job_to_dict(job)))
     differing = {key: pair for key, pair in differing.items() if key not in typed}
     if lost := causes({key: differing[key] for key in decisive(differing)}):
@@ -149,18 +151,25 @@ def converted(
 
 
 def _with_nearest(
-    error: InputError, keys: Mapping[str, Any], echo: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    error: InputError,
+    keys: Mapping[str, Any],
+    echo: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    catalogue: Catalogue,
 ) -> InputError:
     """What another program cannot run, each with what it has instead."""
-    left, found = dict(keys), error
+    left, found, told = dict(keys), error, dict.fromkeys(error.problems)
     for _ in range(MOST_NAMED):  # what goes may leave others without what they belong to
-        named = tuple(problem.key for problem in found.problems if problem.key)
-        if any(one.partition(".")[0] == "model" for one in named):  # nothing is near to another model
-            return InputError(dict.fromkeys((*error.problems, *found.problems)))
-        fewer = {key: value for key, value in left.items() if key not in named and not key.startswith(_below(named))}
-        if len(fewer) == len(left):  # what is wrong follows from others: the program's own then
+        told |= dict.fromkeys(one for one in found.problems if one.key in keys and left.get(one.key) == keys[one.key])
+        named = {problem.key for problem in found.problems if problem.key}
+        more = _replaced(named, keys, left, echo, catalogue)
+        if more is None:  # nothing is near to a model that is not known
+            return InputError(told | dict.fromkeys(found.problems))
+        gone = tuple(named - more.keys())
+        fewer = {key: value for key, value in left.items() if key not in gone and not key.startswith(_below(gone))}
+        fewer |= more
+        if fewer == left:  # what is wrong follows from others: the program's own then
             fewer = {key: value for key, value in left.items() if key in OF_ANY_PROGRAM}
-        if len(fewer) == len(left):
+        if fewer == left:
             return error
         left = fewer
         try:
@@ -170,7 +179,62 @@ def _with_nearest(
             found = other
     else:
         return error
-    return InputError(_nearer(problem, keys, nearest) for problem in error.problems)
+    following = _following(keys, nearest)
+    each = {one.key: one for one in reversed(told) if one.key not in following}
+    return InputError(_nearer(problem, keys, nearest) for problem in reversed(each.values()))
+
+
+def _replaced(
+    named: Collection[str],
+    keys: Mapping[str, Any],
+    left: Mapping[str, Any],
+    echo: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    catalogue: Catalogue,
+) -> dict[str, Any] | None:
+    """What stands in the place of keys that are refused and that a program cannot do without; None where nothing can."""
+    found: dict[str, Any] = {}
+    if any(one.partition(".")[0] == "model" for one in named):
+        if not isinstance(left.get("model"), str) or left["model"] != keys.get("model"):
+            return None
+        of_all = {key: value for key, value in left.items() if key in OF_ANY_PROGRAM}
+        for name in catalogue.nearest_to(left["model"])[:MOST_MODELS]:
+            with suppress(InputError):
+                echo({**of_all, "model": name})
+                found["model"] = name
+                break
+        else:
+            return None
+    if SHARDING in named and left.get(SHARDING) == keys.get(SHARDING):
+        for kind in NEAREST_SHARDING.get(str(keys.get(SHARDING)), ()):
+            try:
+                echo({**left, **found, SHARDING: kind})
+            except InputError as error:
+                if any(problem.key == SHARDING for problem in error.problems):
+                    continue
+            found[SHARDING] = kind
+            break
+    return found
+
+
+SHARDING = "parallel.sharding"
+NEAREST_SHARDING = {
+    "zero3": ("fsdp",),
+    "zero2": ("fsdp-grad-op", "fsdp"),
+    "zero1": ("fsdp-grad-op", "fsdp"),
+    "fsdp": ("zero3",),
+    "fsdp-grad-op": ("zero2",),
+    "distributed-optimizer": ("zero1", "fsdp-grad-op"),
+}
+"""Other programs' ways to share the same states, the nearest first."""
+
+MOST_MODELS = 40  # models that are tried, of which few programs have none
+
+
+def _following(keys: Mapping[str, Any], nearest: Mapping[str, Any]) -> frozenset[str]:
+    """Keys that are wrong because what they belong to is another value, which is told already."""
+    heads = (SHARDING, "loss", *(f"{group}.{head}" for group, head in table.HEADS.items()))
+    other = {key: nearest.get(key) for key in heads if key in keys and nearest.get(key) != keys[key]}
+    return meaningless(keys, other)
 
 
 def _nearer(problem: Problem, keys: Mapping[str, Any], nearest: Mapping[str, Any]) -> Problem:
@@ -178,7 +242,8 @@ def _nearer(problem: Problem, keys: Mapping[str, Any], nearest: Mapping[str, Any
     key = problem.key
     if key is None or any(one.startswith(f"{key}.") and value for one, value in nearest.items()):
         return problem
-    near, is_group = nearest.get(key), any(one.startswith(f"{key}.") for one in keys)
+    key = f"{key}.{table.HEADS[key]}" if key in table.HEADS else key
+    near, is_group = nearest.get(key), any(one.startswith(f"{problem.key}.") for one in keys)
     return problem if near == keys.get(key) and not is_group else problem._replace(hint=nearest_said(key, near))
 
 
