@@ -43,7 +43,9 @@ def test_what_means_nothing(files: dict[str, object], typed: dict[str, object], 
     assert sorted(key.rpartition(".")[2] for key in meaningless(files, typed)) == gone
 
 
-@pytest.mark.parametrize(("sharding", "precision"), [("zero2", "mixed-bf16"), ("ddp", "amp-bf16"), ("fsdp-grad-op", "fsdp-bf16")])
+@pytest.mark.parametrize(
+    ("sharding", "precision"), [("zero2", "mixed-bf16"), ("ddp", "amp-bf16"), ("fsdp-grad-op", "fsdp-bf16")]
+)
 def test_states_are_shared_in_another_way(sharding: str, precision: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(FSDP, "utf-8")
     ran = run("fit", tmp_path / "a.yaml", "--gpu", "8xh100", "--sharding", sharding, "--format", "json")

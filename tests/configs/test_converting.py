@@ -184,8 +184,16 @@ datasets: [{path: pairs, type: chatml.intel}]
             ("torchtitan", "--gpus", "8"),
             "under torchtitan (nearest: loss=standard, --loss standard)",
         ),
-        (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none, --adapter null)"),
-        (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none, --quantization null)"),
+        (
+            PREFERENCES,
+            ("torchtitan", "--gpus", "8"),
+            "lora is not in torchtitan (nearest: adapter=none, --adapter null)",
+        ),
+        (
+            PREFERENCES,
+            ("megatron-lm", "--gpus", "8"),
+            "int8 is not in megatron (nearest: quantization=none, --quantization n",
+        ),
     ],
 )
 def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from vramplan.cli.runs.configs import GivenFiles, keys_of, over_of, placed, read
 from vramplan.cli.runs.emit import Emission, emission_of, files_of, out
 from vramplan.cli.runs.jobs import flat
 from vramplan.configs.asked import Writer, nested
-from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.carried import MAY_BE_LEFT_OUT, carried, changes, decisive
+from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.writers import MODULES
 from vramplan.configs.writing import Unsaid, WrittenFiles, causes, nearest_said, unsaid, word_of
 from vramplan.errors import InputError, Problem, UsageError
@@ -159,7 +159,9 @@ def _with_nearest(
     """What another program cannot run, each with what it has instead."""
     left, found, told = dict(keys), error, dict.fromkeys(error.problems)
     for _ in range(MOST_NAMED):  # what goes may leave others without what they belong to
-        told |= dict.fromkeys(one for one in found.problems if one.key in keys and left.get(one.key) == keys[one.key])
+        told |= dict.fromkeys(
+            one for one in found.problems if one.key and left.get(one.key, one) == keys.get(one.key, left)
+        )
         named = {problem.key for problem in found.problems if problem.key}
         more = _replaced(named, keys, left, echo, catalogue)
         if more is None:  # nothing is near to a model that is not known
@@ -191,7 +193,7 @@ def _replaced(
     echo: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     catalogue: Catalogue,
 ) -> dict[str, Any] | None:
-    """What stands in the place of keys that are refused and that a program cannot do without; None where nothing can."""
+    """What stands in the place of keys that are refused and that each program has; None where nothing can."""
     found: dict[str, Any] = {}
     if any(one.partition(".")[0] == "model" for one in named):
         if not isinstance(left.get("model"), str) or left["model"] != keys.get("model"):
