@@ -3,8 +3,8 @@
 Both have the arguments of the Trainer, in other places and beside much else.
 
 Source: huggingface/transformers 4.57.3 and 5.23.0, src/transformers/integrations/integration_utils.py (WandbCallback:
-the arguments, over the configuration of the model), src/transformers/modelcard.py (extract_hyperparameters_from_trainer:
-the lines of a page, and that bf16 is none of them); wandb/wandb, wandb/sdk/lib/config_util.py (`value`, `desc`);
+the arguments, over the configuration of the model), modelcard.py (extract_hyperparameters_from_trainer: the lines of a
+page, and that bf16 is none of them); wandb/wandb, wandb/sdk/lib/config_util.py (`value`, `desc`);
 axolotl-ai-cloud/axolotl 067b021c, src/axolotl/train.py (a page has the file that was run, in a block of YAML).
 """
 

@@ -11,7 +11,7 @@ from vramplan.configs.table import names
 
 
 def is_of_others(keys: Mapping[str, Any]) -> bool:
-    """Whether keys are of another program; `use_lora` beside `lora_rank` is open-instruct's, beside `lora_r` a script's."""
+    """Whether keys are of another program: `use_lora` is open-instruct's, but beside `lora_r`, as scripts have it."""
     return bool(OF_OTHERS & set(keys)) or ("use_lora" in keys and "lora_r" not in keys)
 
 
