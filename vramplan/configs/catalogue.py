@@ -79,18 +79,22 @@ class Catalogue:
             return None
         return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
 
-    def nearest_to(self, name: str) -> list[str]:
-        """The models of the same task, those with the most similar sizes first; none where the sizes are not known."""
-        own = self.shape(name)
-        if own is None:
+    def nearest_to(self, model: Any) -> list[str]:
+        """The models with the most similar sizes, those of the same task first; none where the sizes are not known.
+
+        `model`: a name, or a mapping of the keys of a model.
+        """
+        shape = self.shape(model) if isinstance(model, str) else None
+        sizes = model if isinstance(model, Mapping) else {} if shape is None else shape._asdict()
+        if not sizes:
             return []
-        found: list[tuple[float, str]] = []
+        found: list[tuple[bool, float, str]] = []
         for profile in models.list_models(self.folders, []):
             with suppress(InputError):
-                shape = profile.shape()
-                if shape.task == own.task and shape.name != own.name:
-                    found.append((_distance(own, shape), profile.name))
-        return [other for _, other in sorted(found)]
+                other = profile.shape()
+                if other.name != sizes.get("name"):
+                    found.append((other.task != sizes.get("task", "lm"), _distance(sizes, other), profile.name))
+        return [name for *_, name in sorted(found)]
 
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: the one with as many positions, then the shortest name."""
@@ -117,9 +121,9 @@ class Catalogue:
 SIZES = ("layers", "hidden_size", "attention_heads", "key_value_heads", "intermediate_size", "vocabulary_size")
 
 
-def _distance(one: ModelShape, other: ModelShape) -> float:
+def _distance(sizes: Mapping[str, Any], other: ModelShape) -> float:
     """How far two models are apart: the sum over their sizes of how many times one is the other, in powers of e."""
-    pairs = ((getattr(one, size), getattr(other, size)) for size in SIZES)
+    pairs = ((sizes.get(size), getattr(other, size)) for size in SIZES)
     return sum(abs(log(a / b)) if a and b else float(bool(a) != bool(b)) for a, b in pairs)
 
 

@@ -22,6 +22,7 @@ from vramplan.configs.writing import Unsaid, WrittenFiles, causes, nearest_said,
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
+from vramplan.options.words import pattern_word
 from vramplan.planner.decision import ALWAYS, decide
 from vramplan.results.reading import ReadJob
 from vramplan.values.job import ResolvedJob
@@ -172,7 +173,7 @@ def _with_nearest(
         if fewer == left:  # what is wrong follows from others: the program's own then
             fewer = {key: value for key, value in left.items() if key in OF_ANY_PROGRAM}
         if fewer == left:
-            return error
+            return _with_causes(error, keys, echo)
         left = fewer
         try:
             nearest = echo(left)
@@ -182,8 +183,40 @@ def _with_nearest(
     else:
         return error
     following = _following(keys, nearest)
-    each = {one.key: one for one in reversed(told) if one.key not in following}
+    each = {one.key: one for one in reversed(told) if one.key not in following and _is_said(one.key, keys)}
+    if not each:
+        return _with_causes(error, keys, echo)
     return InputError(_nearer(problem, keys, nearest) for problem in reversed(each.values()))
+
+
+def _is_said(key: str | None, keys: Mapping[str, Any]) -> bool:
+    """Whether a key, the group of keys that it is, or the model that it is of, is among the keys."""
+    return key is not None and (
+        key in keys or any(one.startswith(f"{key}.") for one in keys) or key.partition(".")[0] == "model"
+    )
+
+
+def _with_causes(
+    error: InputError, keys: Mapping[str, Any], echo: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> InputError:
+    """What another program cannot run, though none of the keys says it: each key without which it could."""
+    found = []
+    try:
+        own = echo({key: value for key, value in keys.items() if key in OF_ANY_PROGRAM})
+    except InputError:
+        return error
+    for key in (one for one in keys if one not in OF_ANY_PROGRAM and own.get(one) != keys[one]):
+        left: Collection[str | None] = ()
+        try:
+            echo({one: value for one, value in keys.items() if one != key})
+        except InputError as other:
+            left = {problem.key for problem in other.problems}
+        found += [
+            one._replace(key=key, message=f"{word_of(keys[key])}: {one.message}", hint=nearest_said(key, own.get(key)))
+            for one in error.problems
+            if one.key not in left
+        ]
+    return InputError(found) if found else error
 
 
 def _replaced(
@@ -196,7 +229,7 @@ def _replaced(
     """What stands in the place of keys that are refused and that each program has; None where nothing can."""
     found: dict[str, Any] = {}
     if any(one.partition(".")[0] == "model" for one in named):
-        if not isinstance(left.get("model"), str) or left["model"] != keys.get("model"):
+        if left.get("model") != keys.get("model"):
             return None
         of_all = {key: value for key, value in left.items() if key in OF_ANY_PROGRAM}
         for name in catalogue.nearest_to(left["model"])[:MOST_MODELS]:
@@ -206,28 +239,34 @@ def _replaced(
                 break
         else:
             return None
-    if SHARDING in named and left.get(SHARDING) == keys.get(SHARDING):
-        for kind in NEAREST_SHARDING.get(str(keys.get(SHARDING)), ()):
+    for key in named & NEAREST.keys():
+        if left.get(key) != keys.get(key):
+            continue
+        for word in NEAREST[key].get(pattern_word(str(keys.get(key))), ()):
             try:
-                echo({**left, **found, SHARDING: kind})
+                echo({**left, **found, key: word})
             except InputError as error:
-                if any(problem.key == SHARDING for problem in error.problems):
+                if any(problem.key == key for problem in error.problems):
                     continue
-            found[SHARDING] = kind
+            found[key] = word
             break
     return found
 
 
 SHARDING = "parallel.sharding"
-NEAREST_SHARDING = {
-    "zero3": ("fsdp",),
-    "zero2": ("fsdp-grad-op", "fsdp"),
-    "zero1": ("fsdp-grad-op", "fsdp"),
-    "fsdp": ("zero3",),
-    "fsdp-grad-op": ("zero2",),
-    "distributed-optimizer": ("zero1", "fsdp-grad-op"),
+_BLOCKS = dict.fromkeys(("selective", "selective-op", "selective-layer:K", "sqrt", "every:K", "optimal"), ("full",))
+NEAREST: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    SHARDING: {
+        "zero3": ("fsdp",),
+        "zero2": ("fsdp-grad-op", "fsdp"),
+        "zero1": ("fsdp-grad-op", "fsdp"),
+        "fsdp": ("zero3",),
+        "fsdp-grad-op": ("zero2",),
+        "distributed-optimizer": ("zero1", "fsdp-grad-op"),
+    },
+    "activation_checkpointing": {**_BLOCKS, "full": ("selective", "none")},
 }
-"""Other programs' ways to share the same states, the nearest first."""
+"""Words of other programs for nearly the same, the nearest first: of what no program decides by itself."""
 
 MOST_MODELS = 40  # models that are tried, of which few programs have none
 
@@ -244,7 +283,7 @@ def _nearer(problem: Problem, keys: Mapping[str, Any], nearest: Mapping[str, Any
     key = problem.key
     if key is None or any(one.startswith(f"{key}.") and value for one, value in nearest.items()):
         return problem
-    key = f"{key}.{table.HEADS[key]}" if key in table.HEADS else key
+    key = f"{key}.{table.HEADS[key]}" if key in table.HEADS else "model" if key.startswith("model.") else key
     near, is_group = nearest.get(key), any(one.startswith(f"{problem.key}.") for one in keys)
     return problem if near == keys.get(key) and not is_group else problem._replace(hint=nearest_said(key, near))
 

@@ -275,7 +275,7 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
 
 
 def _named_by_folder(sheet: Sheet, path: str) -> ModelShape | None:
-    """The model that the path of a tokenizer names: a name on the hub, or a folder of it, `llama-7b/tokenizer.model`."""
+    """The model that the path of a tokenizer names: a name on the hub, or a folder, `llama-7b/tokenizer.model`."""
     folders = (part for part in reversed(path.split("/")) if any(sign.isdigit() for sign in part))
     return sheet.shape_of(path) or next(filter(None, map(sheet.shape_of, folders)), None)
 
