@@ -106,3 +106,24 @@ def test_the_folder_of_a_tokenizer_says_how_many_tokens_there_are() -> None:
     """
     assert job(text.format("llama-7b"), "run.sh")["model"]["vocabulary_size"] == 32000
     assert "model.vocabulary_size" in meant(text.format("mine"), "run.sh").open
+
+
+def test_gemma_4_is_checkpointed_without_reentrance() -> None:
+    text = "base_model: {}\nsequence_len: 512\nmicro_batch_size: 1\ngradient_checkpointing: true\nbf16: true\n"
+    assert job(text.format("google/gemma-3-4b-it"), "a.yaml")["checkpoint_reentrant"] is True
+    assert "checkpoint_reentrant" not in job(text.format("google/gemma-4-31b-it"), "a.yaml")
+
+
+def test_a_file_of_litgpt_may_have_names_of_trl() -> None:
+    text = """
+    checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf
+    precision: bf16-true
+    lora_r: 8
+    lora_alpha: 16
+    lora_dropout: 0.05
+    lora_query: true
+    train: {global_batch_size: 4, micro_batch_size: 2, max_seq_length: 512}
+    """
+    read = meant(text, "lora.yaml")
+    assert read.program == "litgpt"
+    holds({value.key: value.value for value in read.values}, adapter__rank=8, micro_batch_size=2)
