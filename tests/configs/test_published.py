@@ -127,3 +127,35 @@ def test_a_file_of_litgpt_may_have_names_of_trl() -> None:
     read = meant(text, "lora.yaml")
     assert read.program == "litgpt"
     holds({value.key: value.value for value in read.values}, adapter__rank=8, micro_batch_size=2)
+
+
+IMAGES = """
+model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct
+stage: sft
+finetuning_type: full
+cutoff_len: 512
+per_device_train_batch_size: 1
+bf16: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "frozen"),
+    [
+        ("", ["vision_encoder", "projector"]),
+        ("freeze_multi_modal_projector: false\n", ["vision_encoder"]),
+        ("freeze_vision_tower: false\nfreeze_multi_modal_projector: false\n", None),
+        ("freeze_multi_modal_projector: false\nfreeze_language_model: true\n", ["vision_encoder", "language_model"]),
+        ("train_mm_proj_only: true\n", ["vision_encoder", "language_model"]),
+    ],
+)
+def test_llama_factory_freezes_what_reads_images(more: str, frozen: list[str] | None) -> None:
+    """By default, and not where the model reads text alone."""
+    assert job(IMAGES + more, "vl.yaml").get("frozen") == frozen
+    assert "frozen" not in job(IMAGES.replace("-VL", "") + more, "text.yaml")
+
+
+def test_an_encoder_without_adapters_is_told() -> None:
+    read = meant(IMAGES.replace("full", "lora"), "vl.yaml")
+    assert "freeze_vision_tower" in read.unmodelled
+    assert "frozen" not in {value.key for value in read.values}
