@@ -277,3 +277,32 @@ def test_a_job_is_carried_over_key_by_key() -> None:
 
 def test_every_key_of_a_program_is_a_key_of_a_job() -> None:
     assert {row.key for row in table.TABLE} >= MAY_BE_LEFT_OUT
+
+
+INLINE = """\
+[model]
+name = "llama3"
+flavor = "debugmodel"
+[training]
+local_batch_size = 1
+seq_len = 256
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "to", "said"),
+    [
+        ((), "trl", "no setting for model=torchtitan llama3 debugmodel (nearest: model=pythia-31m, --model pythia"),
+        (
+            ("--checkpointing", "selective-op"),
+            "litgpt",
+            "(nearest: activation_checkpointing=full, --checkpointing full)",
+        ),
+        (("--sharding", "hsdp:4"), "llama-factory", "(nearest: parallel.sharding=fsdp, --sharding fsdp)"),
+    ],
+)
+def test_what_no_program_has_by_itself_has_a_nearest(more: tuple[str, ...], to: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "titan.toml").write_text(INLINE, "utf-8")
+    assert said in run("convert", tmp_path / "titan.toml", "--gpus", "8", *more, "--to", to).err

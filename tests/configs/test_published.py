@@ -159,3 +159,28 @@ def test_an_encoder_without_adapters_is_told() -> None:
     read = meant(IMAGES.replace("full", "lora"), "vl.yaml")
     assert "freeze_vision_tower" in read.unmodelled
     assert "frozen" not in {value.key for value in read.values}
+
+
+TITAN = """
+[model]
+name = "llama3"
+flavor = "{}"
+[training]
+local_batch_size = 1
+seq_len = 512
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_one_gpu_of_torchtitan_has_no_fsdp() -> None:
+    """Up to 0.2.2, where autocast stands in for its mixed precision."""
+    alone = job(TITAN.format("8B"), "t.toml", devices=1)
+    holds(alone, precision="amp-bf16", parallel__sharding=None, parallel__data=None)
+    holds(job(TITAN.format("8B"), "t.toml", devices=2), precision="fsdp-bf16", parallel__sharding="fsdp")
+    text = TITAN.format("8B") + "[parallelism]\ndata_parallel_shard_degree = 1\n"
+    holds(job(text, "t.toml"), precision="amp-bf16", parallel__sharding=None)
+
+
+def test_a_flavor_of_a_fork_is_asked_for() -> None:
+    assert "none of torchtitan's" in meant(TITAN.format("500m"), "t.toml").open["model"]

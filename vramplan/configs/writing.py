@@ -14,6 +14,7 @@ from typing import Any
 
 from vramplan.configs.asked import Asked, ProgramFiles, Writer, flat, matching, nested
 from vramplan.configs.carried import DROPOUTS, LABELS
+from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.combine import read_texts
 from vramplan.configs.page import SettingLine
 from vramplan.configs.reading import Wanted
@@ -200,7 +201,7 @@ def _lacking(
         read = _read(texts, beside, folders)
     except InputError as error:  # a value that the setting does not take
         lines = {key: line for page in files.pages for key, line in page.lines.items()}
-        return InputError([_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems])
+        return InputError([_untaken(asked, writer, one, lines.get(one.key or ""), folders) for one in error.problems])
     told = flat(read.job)
     if told.get("runtime") != asked["runtime"]:
         return InputError([unsaid(writer.name, "runtime", asked["runtime"], told.get("runtime"))])
@@ -209,8 +210,7 @@ def _lacking(
     except InputError as error:
         differing = {key: told[key] for key in told if not _is_meant(asked, key, told[key])}
         if not differing:
-            said = f"{writer.name} cannot say this job: "
-            return InputError([one._replace(message=said + one.message) for one in error.problems])
+            return InputError([_untaken(asked, writer, one, None, folders) for one in error.problems])
     if not differing:
         return None
     problems = [unsaid(writer.name, key, asked[key], value) for key, value in _causes(asked, differing).items()]
@@ -244,7 +244,12 @@ _FOLLOW = {
 }
 
 
-def _untaken(asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None) -> Problem:
+def _untaken(
+    asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None, folders: Sequence[Path]
+) -> Problem:
+    if problem.key == "model":  # of sizes that no checkpoint has
+        near = Catalogue(folders).nearest_to(asked.shape)
+        return unsaid(writer.name, "model", asked.shape, near[0] if near else None)
     if line is None or not line.of:
         return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
     message = f"{writer.name} has no setting for {line.of[0]}={word_of(asked[line.of[0]])}"

@@ -96,7 +96,21 @@ def _converted_files(
     result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
     allocator = job_to_dict(job)["allocator"]  # an answer that looks closer has another one
     result = result._replace(job={**result.job, "allocator": allocator})
+    echo = _echoed(folders)
+    try:
+        echo(flat(result.job))
+    except InputError as error:  # of what goes with a model by its name, and not with its sizes
+        raise _with_nearest(error, flat(result.job), echo, Catalogue(folders)) from None
     return files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
+
+
+def _echoed(folders: Sequence[Path]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The job of dotted keys, every default explicit."""
+
+    def echo(keys: Mapping[str, Any]) -> dict[str, Any]:
+        return flat(job_to_dict(build_job(nested(keys), profile_dirs=folders)))
+
+    return echo
 
 
 def converted(
@@ -116,9 +130,7 @@ def converted(
     keys = flat(keys_of(read, over))
     before, told = keys.get("runtime"), []
 
-    def echo(keys: Mapping[str, Any]) -> dict[str, Any]:
-        return flat(job_to_dict(build_job(nested(keys), profile_dirs=folders)))
-
+    echo = _echoed(folders)
     typed, of_files = flat(over), flat(read.job)
     was = None
     for own in (keys, {**keys, **{key: value for key, value in of_files.items() if key in typed}}):
