@@ -34,6 +34,8 @@ fsdp_config: {reshard_after_forward: true}
         ({"adapter.kind": "lora", "adapter.rank": 8}, {"adapter.kind": None}, ["rank"]),
         ({"adapter.kind": "lora", "adapter.rank": 8}, {"adapter.kind": "dora"}, []),
         ({"loss": "dpo", "dpo_reference": "model"}, {"loss": "standard"}, ["dpo_reference"]),
+        ({"weight_dtype": "fp32"}, {"precision": "pure-bf16"}, ["weight_dtype"]),
+        ({"weight_dtype": "bf16"}, {"precision": "amp-bf16"}, []),
         ({"loss": "dpo", "dpo_reference": "model"}, {"loss": "kto"}, []),
         ({"adapter.kind": "lora", "dpo_reference": "adapter-off"}, {"adapter.kind": None}, ["dpo_reference"]),
         ({"adapter.kind": "lora", "dpo_reference": "precomputed"}, {"adapter.kind": None}, []),

@@ -8,6 +8,7 @@ from typing import Any
 from vramplan.options import table, words
 
 SHARDING, PRECISION, LOSS = "parallel.sharding", "precision", "loss"
+WEIGHTS, PURE = "weight_dtype", "pure-"  # whose weights are of the type that it computes in
 REFERENCE, ADAPTER_OFF = "dpo_reference", "adapter-off"
 OF_FSDP, HALVES = ("fsdp", "fsdp-grad-op", "hsdp:N"), ("bf16", "fp16")
 
@@ -26,6 +27,8 @@ def meaningless(files: Mapping[str, Any], typed: Mapping[str, Any]) -> frozenset
         kind = words.pattern_word(str(typed[SHARDING]))
         rows = {row.key: row.sharding for row in table.TABLE if row.sharding}
         found |= {key for key in files if key in rows and kind not in rows[key]}
+    if str(typed.get(PRECISION)).startswith(PURE):
+        found.add(WEIGHTS)
     if typed.get(LOSS) is not None and typed[LOSS] not in words.REFERENCED_LOSSES:
         found.add(REFERENCE)
     if "adapter.kind" in found and files.get(REFERENCE) == ADAPTER_OFF:

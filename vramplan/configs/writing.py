@@ -57,6 +57,9 @@ class WrittenFiles(NamedTuple):
     yours: tuple[str, ...] = ()
     """What of the first file is for a person to choose."""
 
+    told: tuple[str, ...] = ()
+    """What is otherwise than in the job that was asked for."""
+
     @property
     def first(self) -> str:
         """The text that is printed."""

@@ -133,7 +133,7 @@ def converted(
     echo = _echoed(folders)
     typed, of_files = flat(over), flat(read.job)
     was = None
-    for own in (keys, {**keys, **{key: value for key, value in of_files.items() if key in typed}}):
+    for own in (keys, {**keys, **{key: value for key, value in of_files.items() if typed.get(key) is not None}}):
         with suppress(InputError):  # options may make a job that the other program alone can run
             was = echo(own)
             break
