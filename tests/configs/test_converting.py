@@ -101,7 +101,7 @@ WRITTEN = {
     "llama.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune"},
     "tune.yaml": {"torchtune", "axolotl"},  # whose losses come in chunks
     "titan.toml": {*OF_THE_TRAINER, "training-arguments", "torchtitan", "litgpt"},
-    "lit.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune", "litgpt"},
+    "lit.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune", "torchtitan", "litgpt"},
     "megatron.sh": {"megatron-lm"},
     "nano.py": set(),  # no other program has a setting for a dropout of nothing
 }

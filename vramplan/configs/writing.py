@@ -255,8 +255,16 @@ def _untaken(
         return unsaid(writer.name, "model", asked.shape, near[0] if near else None)
     if line is None or not line.of:
         return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
-    message = f"{writer.name} has no setting for {line.of[0]}={word_of(asked[line.of[0]])}"
+    key = line.of[0]
+    message = f"{writer.name} has no setting for {key}={word_of(asked[key])}"
+    if key in MAY_BE_NOTHING:
+        near: Any = [] if isinstance(asked[key], list | tuple) else None
+        return Problem(f"{message}, as {problem.message}", "--emit", nearest_said(key, near))
     return Problem(message, "--emit", f"nearest: what {line.key} takes, as {problem.message}")
+
+
+MAY_BE_NOTHING = frozenset(("quantization", "offload", "frozen", "max_gradient_norm", "adapter.kind"))
+"""Keys of which nothing is a value that every program has."""
 
 
 def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
@@ -328,7 +336,7 @@ def nearest_said(key: str, nearest: Any) -> str:
     group, _, name = key.partition(".")
     shown = group if table.HEADS.get(group) == name else key
     hint = f"nearest: {shown}={word_of(nearest)}"
-    if row is None or not row.option:
+    if row is None or not row.option or (key == "model" and not Catalogue().has(str(nearest))):
         return hint
     if isinstance(nearest, bool):
         return f"{hint}, {row.option if nearest else row.negation}"
