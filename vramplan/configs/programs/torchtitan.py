@@ -127,7 +127,7 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", model, "model.name", key_of_flavor)
     else:
         what = f"the flavor {flavor} of {name} is none of torchtitan's"
-        meaning.ask("model", f"{what} (--model FILE with all of its sizes)")
+        meaning.ask("model", f"{what} (--model NAME)")
 
 
 def _degree(sheet: Sheet, name: str) -> int:
