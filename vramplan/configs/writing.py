@@ -258,8 +258,8 @@ def _untaken(
     key = line.of[0]
     message = f"{writer.name} has no setting for {key}={word_of(asked[key])}"
     if key in MAY_BE_NOTHING:
-        near: Any = [] if isinstance(asked[key], list | tuple) else None
-        return Problem(f"{message}, as {problem.message}", "--emit", nearest_said(key, near))
+        nothing: Any = [] if isinstance(asked[key], list | tuple) else None
+        return Problem(f"{message}, as {problem.message}", "--emit", nearest_said(key, nothing))
     return Problem(message, "--emit", f"nearest: what {line.key} takes, as {problem.message}")
 
 
