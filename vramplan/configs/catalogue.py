@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from math import log
 from typing import Any
@@ -95,6 +95,15 @@ class Catalogue:
                 if other.name != sizes.get("name"):
                     found.append((other.task != sizes.get("task", "lm"), _distance(sizes, other), profile.name))
         return [name for *_, name in sorted(found)]
+
+    def of_families(self, families: Collection[str]) -> list[str]:
+        """The models of some families."""
+        found = []
+        for profile in models.list_models(self.folders, []):
+            with suppress(InputError):
+                if profile.shape().family in families:
+                    found.append(profile.name)
+        return found
 
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: the one with as many positions, then the shortest name."""
