@@ -300,6 +300,11 @@ mode = "full"
             "litgpt",
             "(nearest: activation_checkpointing=full, --checkpointing full)",
         ),
+        (
+            ("--model", "gemma-2b", "--precision", "mixed-bf16", "--sharding", "ddp"),
+            "megatron-lm",
+            "no setting for model=gemma-2b (nearest: model=falcon3-1b, --model falcon3-1b, or ",
+        ),
         (("--sharding", "hsdp:4"), "llama-factory", "(nearest: parallel.sharding=fsdp, --sharding fsdp)"),
     ],
 )
