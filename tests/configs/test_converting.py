@@ -311,3 +311,13 @@ mode = "full"
 def test_what_no_program_has_by_itself_has_a_nearest(more: tuple[str, ...], to: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "titan.toml").write_text(INLINE, "utf-8")
     assert said in run("convert", tmp_path / "titan.toml", "--gpus", "8", *more, "--to", to).err
+
+
+def test_a_number_of_all_gpus_is_none_of_replicas(tmp_path: Path) -> None:
+    """Of a file that splits the model: four replicas of two GPUs."""
+    text = f"{INLINE}[parallelism]\ntensor_parallel_degree = 2\n"
+    (tmp_path / "titan.toml").write_text(text, "utf-8")
+    words = ("--gpus", "8", "--no-sequence-parallel", "--loss", "standard", "--model", "llama-3.2-1b")
+    ran = run("convert", tmp_path / "titan.toml", *words, "--to", "trl")
+    assert ran.err.count("error: ") == 1, ran.err
+    assert "no setting for parallel.tensor=2 (nearest: parallel.tensor=1, --tensor 1)" in ran.err

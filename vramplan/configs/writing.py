@@ -240,6 +240,9 @@ def causes(differing: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FOLLOW = {
+    "parallel.tensor": ("parallel.devices_per_node",),
+    "parallel.pipeline": ("parallel.devices_per_node",),
+    "parallel.context": ("parallel.devices_per_node",),
     "parallel.sharding": ("parallel.",),
     "adapter.kind": ("adapter.",),
     "qat.weights": ("qat.",),

@@ -27,6 +27,7 @@ from vramplan.planner.decision import ALWAYS, decide
 from vramplan.results.reading import ReadJob
 from vramplan.values.job import ResolvedJob
 
+DATA = "parallel.data"
 STAND_IN = "h100-80gb"
 """The GPU of a conversion that names none: nothing is judged, and no setting is chosen for it."""
 
@@ -144,7 +145,8 @@ def converted(
     with placed(read, over):
         try:
             if was is not None and (told or without):
-                keys = carried(keys, {**was, **typed}, echo, without)
+                said = {key: value for key, value in typed.items() if key != DATA}  # which may count all GPUs
+                keys = carried(keys, {**was, **said}, echo, without)
             job = build_job(nested(keys), profile_dirs=folders)
         except InputError as error:
             raise _with_nearest(error, keys, echo, Catalogue(folders)) from None
