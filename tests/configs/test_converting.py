@@ -101,7 +101,7 @@ WRITTEN = {
     "llama.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune"},
     "tune.yaml": {"torchtune", "axolotl"},  # whose losses come in chunks
     "titan.toml": {*OF_THE_TRAINER, "training-arguments", "torchtitan", "litgpt"},
-    "lit.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune", "litgpt"},
+    "lit.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune", "torchtitan", "litgpt"},
     "megatron.sh": {"megatron-lm"},
     "nano.py": set(),  # no other program has a setting for a dropout of nothing
 }
@@ -176,7 +176,7 @@ datasets: [{path: pairs, type: chatml.intel}]
     [
         (EXAMPLES["axolotl.yaml"], ("torchtune",), "axolotl.yaml:5:1: bf16: precision: amp-bf16 is not in torchtune"),
         (EXAMPLES["titan.toml"], ("torchtune", "--gpus", "8"), "nearest: precision=pure-bf16, --precision pure-bf16"),
-        (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=ddp, --sharding ddp"),
+        (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=zero1, --sharding zero1"),
         (QLORA, ("torchtune",), "torchtune has no setting for quantization=nf4 (nearest: quantization=nf4-double"),
         (EXAMPLES["tune.yaml"], ("trl",), "trl has no setting for loss=chunked:8 (nearest: loss=standard"),
         (
@@ -184,8 +184,16 @@ datasets: [{path: pairs, type: chatml.intel}]
             ("torchtitan", "--gpus", "8"),
             "under torchtitan (nearest: loss=standard, --loss standard)",
         ),
-        (PREFERENCES, ("torchtitan", "--gpus", "8"), "adapter: lora is not in torchtitan (nearest: adapter=none)"),
-        (PREFERENCES, ("megatron-lm", "--gpus", "8"), "int8 is not in megatron (nearest: quantization=none)"),
+        (
+            PREFERENCES,
+            ("torchtitan", "--gpus", "8"),
+            "lora is not in torchtitan (nearest: adapter=none, --adapter null)",
+        ),
+        (
+            PREFERENCES,
+            ("megatron-lm", "--gpus", "8"),
+            "int8 is not in megatron (nearest: quantization=none, --quantization n",
+        ),
     ],
 )
 def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -195,6 +203,38 @@ def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...]
     ran = run("convert", tmp_path / name, "--to", *words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+MIXTRAL = """
+base_model: mistralai/Mixtral-8x7B-v0.1
+sequence_len: 512
+micro_batch_size: 1
+gradient_accumulation_steps: 1
+optimizer: adamw_torch_fused
+bf16: true
+deepspeed: ds.json
+"""
+NEAREST = re.compile(r"nearest: \S+=\S+, (--[a-z-]+)( [^ ,)]+)?")
+
+
+@pytest.mark.parametrize("to", ["torchtune", "litgpt"])
+def test_the_nearest_can_be_asked_for(to: str, tmp_path: Path) -> None:
+    """Each error is followed, as somebody would type it, until there is a file: of another model, shared otherwise."""
+    (tmp_path / "mixtral.yaml").write_text(MIXTRAL, "utf-8")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}', "utf-8")
+    typed = {"--gpus": " 8"}
+    for _ in range(4):
+        words = [word for name, value in typed.items() for word in (name, *value.split())]
+        ran = run("convert", tmp_path / "mixtral.yaml", "--to", to, *words)
+        if ran.code == 0:
+            break
+        found = dict(NEAREST.findall(ran.err))
+        assert found, ran.err
+        assert not found.items() <= typed.items(), ran.err
+        typed |= found
+    assert ran.code == 0, ran.err
+    assert typed["--sharding"] == " fsdp"
+    assert typed.get("--model") == (" mistral-7b" if to == "torchtune" else None)
 
 
 def test_what_an_option_says_is_no_change_of_the_program(folder: Path) -> None:
@@ -237,3 +277,47 @@ def test_a_job_is_carried_over_key_by_key() -> None:
 
 def test_every_key_of_a_program_is_a_key_of_a_job() -> None:
     assert {row.key for row in table.TABLE} >= MAY_BE_LEFT_OUT
+
+
+INLINE = """\
+[model]
+name = "llama3"
+flavor = "debugmodel"
+[training]
+local_batch_size = 1
+seq_len = 256
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "to", "said"),
+    [
+        ((), "trl", "no setting for model=torchtitan llama3 debugmodel (nearest: model=pythia-31m, --model pythia"),
+        (
+            ("--checkpointing", "selective-op"),
+            "litgpt",
+            "(nearest: activation_checkpointing=full, --checkpointing full)",
+        ),
+        (
+            ("--model", "gemma-2b", "--precision", "mixed-bf16", "--sharding", "ddp"),
+            "megatron-lm",
+            "no setting for model=gemma-2b (nearest: model=falcon3-1b, --model falcon3-1b, or ",
+        ),
+        (("--sharding", "hsdp:4"), "llama-factory", "(nearest: parallel.sharding=fsdp, --sharding fsdp)"),
+    ],
+)
+def test_what_no_program_has_by_itself_has_a_nearest(more: tuple[str, ...], to: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "titan.toml").write_text(INLINE, "utf-8")
+    assert said in run("convert", tmp_path / "titan.toml", "--gpus", "8", *more, "--to", to).err
+
+
+def test_a_number_of_all_gpus_is_none_of_replicas(tmp_path: Path) -> None:
+    """Of a file that splits the model: four replicas of two GPUs."""
+    text = f"{INLINE}[parallelism]\ntensor_parallel_degree = 2\n"
+    (tmp_path / "titan.toml").write_text(text, "utf-8")
+    words = ("--gpus", "8", "--no-sequence-parallel", "--loss", "standard", "--model", "llama-3.2-1b")
+    ran = run("convert", tmp_path / "titan.toml", *words, "--to", "trl")
+    assert ran.err.count("error: ") == 1, ran.err
+    assert "no setting for parallel.tensor=2 (nearest: parallel.tensor=1, --tensor 1)" in ran.err

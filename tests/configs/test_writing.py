@@ -425,4 +425,4 @@ def test_what_a_program_has_by_itself_is_left_out_where_another_has_it_not(tmp_p
     (tmp_path / "a.yml").write_text(f"{text}lora_mlp_kernel: true\n", "utf-8")
     ran = run("convert", str(tmp_path / "a.yml"), "--to", "trl")
     assert ran.code == 2
-    assert "trl has no setting for adapter.kernels=mlp (nearest: adapter.kernels=none)" in ran.err
+    assert "trl has no setting for adapter.kernels=mlp (nearest: adapter.kernels=none, --lora-kernels none)" in ran.err

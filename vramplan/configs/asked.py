@@ -23,8 +23,11 @@ from vramplan.values.job import ResolvedJob
 
 def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
     """The error of a model that a program has no name for, where its reader would take any name."""
-    nearest = closest(str(model), known, 3, 0)
-    return InputError([Problem(f"{writer} has no setting for model={model}", hint=f"nearest: {', '.join(nearest)}")])
+    has = list(known)
+    near = [name for name in Catalogue().nearest_to(str(model)) if name in has] or closest(str(model), has, 3, 0)
+    first, *rest = near[:3]
+    hint = f"nearest: model={first}, --model {first}" + (f", or {' or '.join(rest)}" if rest else "")
+    return InputError([Problem(f"{writer} has no setting for model={model}", hint=hint)])
 
 
 class ProgramFiles(NamedTuple):

@@ -99,6 +99,8 @@ def _is_alike(key: str, was: Echo, now: Echo) -> bool:
         return bool(_loaded(was) == _loaded(now))
     if key == "max_gradient_norm":
         return not one and not other
+    if key == "parallel.shards":  # all replicas
+        return all(job.get(key) in (None, job.get("parallel.data")) for job in (was, now))
     if key == "dropout":  # of a model without
         shape = now.get("model")
         return not one and not other and isinstance(shape, Mapping) and not any(map(shape.get, DROPOUTS))

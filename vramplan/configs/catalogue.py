@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from math import log
 from typing import Any
 
 from vramplan.catalog import model_names, models
@@ -77,6 +79,32 @@ class Catalogue:
             return None
         return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
 
+    def nearest_to(self, model: Any) -> list[str]:
+        """The models with the most similar sizes, those of the same task first; none where the sizes are not known.
+
+        `model`: a name, or a mapping of the keys of a model.
+        """
+        shape = self.shape(model) if isinstance(model, str) else None
+        sizes = model if isinstance(model, Mapping) else {} if shape is None else shape._asdict()
+        if not sizes:
+            return []
+        found: list[tuple[bool, float, str]] = []
+        for profile in models.list_models(self.folders, []):
+            with suppress(InputError):
+                other = profile.shape()
+                if other.name != sizes.get("name"):
+                    found.append((other.task != sizes.get("task", "lm"), _distance(sizes, other), profile.name))
+        return [name for *_, name in sorted(found)]
+
+    def of_families(self, families: Collection[str]) -> list[str]:
+        """The models of some families."""
+        found = []
+        for profile in models.list_models(self.folders, []):
+            with suppress(InputError):
+                if profile.shape().family in families:
+                    found.append(profile.name)
+        return found
+
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: the one with as many positions, then the shortest name."""
         best: tuple[Any, ...] | None = None
@@ -97,6 +125,15 @@ class Catalogue:
             )
             best = key if best is None or key < best else best
         return None if best is None else str(best[-1])
+
+
+SIZES = ("layers", "hidden_size", "attention_heads", "key_value_heads", "intermediate_size", "vocabulary_size")
+
+
+def _distance(sizes: Mapping[str, Any], other: ModelShape) -> float:
+    """How far two models are apart: the sum over their sizes of how many times one is the other, in powers of e."""
+    pairs = ((sizes.get(size), getattr(other, size)) for size in SIZES)
+    return sum(abs(log(a / b)) if a and b else float(bool(a) != bool(b)) for a, b in pairs)
 
 
 SLACK = 2048  # tokens that a program may pad the vocabulary by

@@ -161,6 +161,8 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
     if named is not None:
         own = accelerate.shipped(named) if option == "accelerate_config" else None
         hint = None if option == "--config_file" else f"one of {', '.join(accelerate.SHIPPED)}, or a file beside it"
+        if own is None and option == "--config_file" and find(str(named.value)) is None:
+            own = {accelerate.NAMED: named}  # what the file says is asked for
         launch = {**(_named_by(option, named, find, hint) if own is None else own), **launch}
     if accelerate.recognise(launch):
         for key in [key for key in written if key.startswith("launcher.")]:

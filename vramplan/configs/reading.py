@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, data_files, forms, registry, shell
+from vramplan.configs import command, data_files, forms, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
 from vramplan.configs.programs.megatron import options
@@ -31,7 +31,7 @@ _COMMAND = (
 """How a line of a script begins that no file of settings has."""
 
 _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
-SHELL, PYTHON, TOML, JSON, YAML = "shell", "python", "toml", "json", "yaml"
+SHELL, PYTHON, TOML, JSON, YAML, PAGE = "shell", "python", "toml", "json", "yaml", "markdown"
 SUFFIXES = {
     ".sh": SHELL,
     ".bash": SHELL,
@@ -42,6 +42,7 @@ SUFFIXES = {
     ".json": JSON,
     ".yaml": YAML,
     ".yml": YAML,
+    ".md": PAGE,
 }
 
 
@@ -82,6 +83,8 @@ def form_of(text: str, file: str) -> str:
     start = text.lstrip()
     if start.startswith("{"):
         return JSON
+    if records.is_page(text):
+        return PAGE
     if start.startswith(("#!", "--")) or re.search(_COMMAND, start):
         return SHELL
     if re.search(r"(?m)^\s*\[[\w.]+\]\s*$", start):
@@ -120,7 +123,11 @@ def settings(text: str, file: str) -> dict[str, Written]:
         return {**written, NOTE: Written(note, path)}
     if form == TOML:
         return forms.from_toml(text, file)
+    if form == PAGE:
+        return records.from_page(text, file, forms.from_yaml)
     written = forms.from_yaml(text, file, json=form == JSON)
+    if (kept := records.of_wandb(written)) is not None:
+        return kept
     return _started_by(written, text, file) or written
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from vramplan.configs.asked import Asked, ProgramFiles, Writer, flat, matching, nested
 from vramplan.configs.carried import DROPOUTS, LABELS
+from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.combine import read_texts
 from vramplan.configs.page import SettingLine
 from vramplan.configs.reading import Wanted
@@ -21,6 +22,7 @@ from vramplan.configs.table import names
 from vramplan.errors import InputError, Problem
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
+from vramplan.options.option import FLAG, TEXTS
 from vramplan.results.reading import ReadJob
 from vramplan.tuples import NamedTuple
 
@@ -54,6 +56,9 @@ class WrittenFiles(NamedTuple):
     again: str
     yours: tuple[str, ...] = ()
     """What of the first file is for a person to choose."""
+
+    told: tuple[str, ...] = ()
+    """What is otherwise than in the job that was asked for."""
 
     @property
     def first(self) -> str:
@@ -199,7 +204,7 @@ def _lacking(
         read = _read(texts, beside, folders)
     except InputError as error:  # a value that the setting does not take
         lines = {key: line for page in files.pages for key, line in page.lines.items()}
-        return InputError([_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems])
+        return InputError([_untaken(asked, writer, one, lines.get(one.key or ""), folders) for one in error.problems])
     told = flat(read.job)
     if told.get("runtime") != asked["runtime"]:
         return InputError([unsaid(writer.name, "runtime", asked["runtime"], told.get("runtime"))])
@@ -208,8 +213,7 @@ def _lacking(
     except InputError as error:
         differing = {key: told[key] for key in told if not _is_meant(asked, key, told[key])}
         if not differing:
-            said = f"{writer.name} cannot say this job: "
-            return InputError([one._replace(message=said + one.message) for one in error.problems])
+            return InputError([_untaken(asked, writer, one, None, folders) for one in error.problems])
     if not differing:
         return None
     problems = [unsaid(writer.name, key, asked[key], value) for key, value in _causes(asked, differing).items()]
@@ -236,6 +240,9 @@ def causes(differing: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FOLLOW = {
+    "parallel.tensor": ("parallel.devices_per_node",),
+    "parallel.pipeline": ("parallel.devices_per_node",),
+    "parallel.context": ("parallel.devices_per_node",),
     "parallel.sharding": ("parallel.",),
     "adapter.kind": ("adapter.",),
     "qat.weights": ("qat.",),
@@ -243,11 +250,24 @@ _FOLLOW = {
 }
 
 
-def _untaken(asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None) -> Problem:
+def _untaken(
+    asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None, folders: Sequence[Path]
+) -> Problem:
+    if problem.key == "model":  # of sizes that no checkpoint has
+        near = Catalogue(folders).nearest_to(asked.shape)
+        return unsaid(writer.name, "model", asked.shape, near[0] if near else None)
     if line is None or not line.of:
         return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
-    message = f"{writer.name} has no setting for {line.of[0]}={word_of(asked[line.of[0]])}"
+    key = line.of[0]
+    message = f"{writer.name} has no setting for {key}={word_of(asked[key])}"
+    if key in MAY_BE_NOTHING:
+        nothing: Any = [] if isinstance(asked[key], list | tuple) else None
+        return Problem(f"{message}, as {problem.message}", "--emit", nearest_said(key, nothing))
     return Problem(message, "--emit", f"nearest: what {line.key} takes, as {problem.message}")
+
+
+MAY_BE_NOTHING = frozenset(("quantization", "offload", "frozen", "max_gradient_norm", "adapter.kind"))
+"""Keys of which nothing is a value that every program has."""
 
 
 def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
@@ -315,12 +335,19 @@ def unsaid(writer: str, key: str, value: Any, nearest: Any) -> Problem:
 def nearest_said(key: str, nearest: Any) -> str:
     """The hint that names a value of a key, and the option that asks for it."""
     row = next((row for row in table.TABLE if row.key == key), None)
-    hint = f"nearest: {key}={word_of(nearest)}"
-    if row is not None and row.option and isinstance(nearest, bool):
-        hint += f", {row.option if nearest else row.negation}"
-    elif row is not None and row.option and nearest not in (None, []):
-        hint += f", {row.option} {word_of(nearest)}"
-    return hint
+    nearest = _name(nearest) if key == "model" else nearest
+    group, _, name = key.partition(".")
+    shown = group if table.HEADS.get(group) == name else key
+    hint = f"nearest: {shown}={word_of(nearest)}"
+    if row is None or not row.option or (key == "model" and not Catalogue().has(str(nearest))):
+        return hint
+    if isinstance(nearest, bool):
+        return f"{hint}, {row.option if nearest else row.negation}"
+    if row.kind == FLAG:  # which is said or not
+        return f"{hint}, {row.negation}"
+    if nearest is None and row.kind != TEXTS:
+        return f"{hint}, {row.option} null"
+    return f"{hint}, {row.option} {word_of(nearest)}"
 
 
 def _name(model: Any) -> Any:

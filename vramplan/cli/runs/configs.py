@@ -17,6 +17,7 @@ from vramplan.catalog.text import STDIN_NAMES, read_text
 from vramplan.cli.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
+from vramplan.cli.replaced import meaningless, precision_for
 from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import JSON, YAML, Wanted, form_of, settings
@@ -224,6 +225,13 @@ def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
                 _put(place, name, item)
         else:
             _put(keys, key, value)
+    of_files, typed = flat(read.job), flat(over)
+    if (precision := precision_for(of_files, typed)) is not None:
+        keys["precision"] = precision
+    for key in meaningless(of_files, typed):
+        group, _, name = key.rpartition(".")
+        (keys[group] if group else keys).pop(name, None)
+    keys = {key: value for key, value in keys.items() if value or not is_group(key, value)}
     given = flat(keys)
     given |= {key: None for key, value in flat(over).items() if value is None}  # taken away is said too
     if counted_gpus(over) is not None and "parallel.data" not in flat(over):  # as typed, and not as the file has it

@@ -177,7 +177,8 @@ def files_of(
     with (opened() or Session()).open():  # the profiles are read several times
         asked = asked_of(result.job, folders, checkpoint)
         header = [*header_of(result, asked.devices, judged=judged), *more]
-        return made(asked, writer, folders, header, comments_of(result), option, judged=judged)
+        files = made(asked, writer, folders, header, comments_of(result), option, judged=judged)
+        return files._replace(told=tuple(more))
 
 
 def first_of(
@@ -224,7 +225,7 @@ def out(files: WrittenFiles, emission: Emission) -> None:
     for line in files.launch:
         say(f"note: launch: {line}")
     say(f"note: read back: {files.again}")
-    for line in files.yours:
+    for line in (*files.told, *files.yours):
         say(f"note: {line}")
     if len(files.texts) > 1 and emission.folder is None:
         say(f"note: of {len(files.texts)} files: {', '.join(files.texts)} ({ALL_FILES})")

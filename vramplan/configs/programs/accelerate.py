@@ -42,6 +42,9 @@ PRECISIONS = {
 }
 """What `mixed_precision` means, by how the devices share the model."""
 
+NAMED = "config_file"
+"""A setting of `launching` alone: the file that `accelerate launch` names and that is not here."""
+
 NODE = 8  # GPUs of a node, within which HYBRID_SHARD shards
 
 
@@ -56,7 +59,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     own = ("distributed_type", "compute_environment", "mixed_precision", "num_machines", "machine_rank")
     own += ("main_training_function", "downcast_bf16", "rdzv_backend", "num_processes")
     found = sum(name in keys for name in own)
-    return found + 2 if "distributed_type" in keys else found
+    return found + 2 if "distributed_type" in keys or NAMED in keys else found
 
 
 def from_launcher(keys: Mapping[str, Written]) -> dict[str, Written]:
@@ -128,10 +131,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     kind = _kind(sheet)
     meaning.say("runtime", "megatron" if kind == "MEGATRON_LM" else "transformers", "distributed_type")
     processes = sheet.count("num_processes")
-    if kind == "NO":
+    if kind == "NO" and NAMED not in sheet.written:
         processes = 1
     degrees = _degrees(sheet, meaning, processes, kind)
-    if kind == "FSDP":
+    if (path := sheet.text(NAMED)) is not None:
+        meaning.ask("parallel.sharding", f"--{NAMED}: {shell.shown(path)} is not here; give that file too")
+    elif kind == "FSDP":
         _fsdp(sheet, meaning)
     elif kind == "DEEPSPEED":
         _deepspeed(sheet, meaning)
@@ -150,7 +155,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         )
     for key in ("model", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"):
         meaning.ask(key, "the training arguments'")
-    if kind != "NO":
+    if kind != "NO" or path is not None:
         meaning.ask("parallel.data", "num_processes, or --num_processes of accelerate launch (--gpus N)")
 
 
@@ -300,6 +305,9 @@ def _inline(sheet: Sheet, meaning: Meaning) -> None:
     ):
         key = f"{DEEPSPEED}.{name}"
         device = sheet.word(key, {"none": "none", "cpu": "cpu", "nvme": "nvme"}, "none")
+        if device != "none" and name == "offload_param_device" and stage != 3:
+            meaning.note(f"{key}: DeepSpeed offloads parameters in stage 3 alone")
+            continue
         if device in ("cpu", "nvme"):
             offload += parts
             of.append(key)

@@ -45,13 +45,27 @@ WITHOUT_EFFECT = names(
     deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile
     deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
     deepspeed_config.deepspeed_moe_layer_cls_names deepspeed_config.offload_optimizer_nvme_path
-    deepspeed_config.offload_param_nvme_path
+    deepspeed_config.offload_param_nvme_path config_file
+    deepspeed_config.overlap_comm deepspeed_config.contiguous_gradients deepspeed_config.reduce_scatter
+    deepspeed_config.reduce_bucket_size deepspeed_config.allgather_bucket_size deepspeed_config.allgather_partitions
+    deepspeed_config.sub_group_size deepspeed_config.stage3_* deepspeed_config.offload_optimizer_pin_memory
+    deepspeed_config.offload_param_pin_memory deepspeed_config.round_robin_gradients deepspeed_config.steps_per_print
+    deepspeed_config.train_batch_size deepspeed_config.train_micro_batch_size_per_gpu
+    deepspeed_config.wall_clock_breakdown deepspeed_config.zero_force_ds_cpu_optimizer
+    deepspeed_config.zero_allow_untested_optimizer
     parallelism_config.parallelism_config_cp_comm_strategy parallelism_config.parallelism_config_sp_seq_length
     parallelism_config.parallelism_config_sp_seq_length_is_variable
     megatron_lm_config.megatron_lm_no_load_optim megatron_lm_config.megatron_lm_no_save_optim
     megatron_lm_config.megatron_lm_eod_mask_loss ipex_config.*
     """
 )
+
+"""Keys that change nothing. Those of DeepSpeed's own file are among them: the launcher takes what stands below
+`deepspeed_config` as its options, DeepSpeedPlugin reads few of them, and none of these.
+
+Source: huggingface/accelerate 1.15.0, src/accelerate/commands/launch.py, _validate_launch_command, and
+utils/launch.py, prepare_deepspeed_cmd_env.
+"""
 
 UNMODELLED = {
     "fsdp_config.fsdp_ignored_modules": "modules that FSDP leaves out",

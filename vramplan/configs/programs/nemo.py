@@ -234,8 +234,8 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.fsdp_version", 1, "model.fsdp")
     clips = ("trainer.gradient_clip_val", *(f"trainer.{part}.gradient_clip_val" for part in ALIGNER))
     norms = {key: sheet.number(key) for key in clips}
-    if any(key == "model.dpo" or key.startswith("model.dpo.") for key in sheet.written):
-        meaning.say("loss", "dpo", "model.dpo")
+    if of_dpo := [key for key in sheet.written if key == "model.dpo" or key.startswith("model.dpo.")]:
+        meaning.say("loss", "dpo", of_dpo[0])
     kind = sheet.text("model.reward_model_type")  # NeMo-Aligner, examples/nlp/gpt/train_reward_model.py
     if kind == "binary_ranking":
         meaning.say("loss", "reward", "model.reward_model_type")

@@ -123,8 +123,11 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", dict(SHAPES[key]), "model.name", key_of_flavor)
     elif key in FLAVORS:
         meaning.say("model", FLAVORS[key], "model.name", key_of_flavor)
+    elif sheet.shape_of(model := f"{name.replace('_', '-')}-{bare.lower()}") is not None:
+        meaning.say("model", model, "model.name", key_of_flavor)
     else:
-        meaning.say("model", f"{name.replace('_', '-')}-{bare.lower()}", "model.name", key_of_flavor)
+        what = f"the flavor {flavor} of {name} is none of torchtitan's"
+        meaning.ask("model", f"{what} (--model NAME)")
 
 
 def _degree(sheet: Sheet, name: str) -> int:
@@ -211,6 +214,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         why = "products in fp8 are counted as products in bf16, whose operands are what backward keeps"
         meaning.lack(next((key for key in of_fp8 if sheet.given(key)), of_fp8[-1]), why)
     sharded = shards != 1
+    alone = _is_alone(sheet, tensor * stages * context * replicas, shards)
     of = ("training.mixed_precision_param", "training.dtype")
     if dtype == "bf16":
         meaning.say("precision", "pure-bf16", *of)
@@ -218,7 +222,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         meaning.say("precision", "fsdp-fp8", "model.converters", "model_spec.converters")
     elif parameter == "fp32":
         meaning.say("precision", "fp32", *of)
-    elif sharded or replicas == 1:
+    elif not alone and (sharded or replicas == 1):
         meaning.say("precision", f"fsdp-{parameter}", *of)
     else:
         meaning.say("precision", f"amp-{parameter}", *of)
@@ -245,7 +249,8 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
             "parallelism.context_parallel_rotate_method",
         )
     sheet.text("parallelism.context_parallel_rotate_method")
-    _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context, context)
+    if not alone:
+        _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context, context)
     schedule = (
         sheet.text("experimental.pipeline_parallel_schedule")
         or sheet.text("parallelism.pipeline_parallel_schedule")
@@ -262,6 +267,16 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
             meaning.say("parallel.schedule", SCHEDULES.get(schedule, "1f1b"), "parallelism.pipeline_parallel_schedule")
     if sheet.flag("training.enable_cpu_offload"):
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "training.enable_cpu_offload")
+
+
+def _is_alone(sheet: Sheet, others: int, shards: int) -> bool:
+    """Whether one GPU trains without FSDP, under autocast: up to 0.2.2, whose files are TOML; later ones wrap it too.
+
+    Source: pytorch/torchtitan 0.2.2, torchtitan/distributed/parallel_dims.py, fsdp_enabled, and utils.py,
+    maybe_enable_amp; b5bcd76c, torchtitan/models/llama3/parallelize.py.
+    """
+    one = shards == 1 or (shards < 0 and sheet.devices == 1)
+    return one and others == 1 and not sheet.given("model_spec.0")
 
 
 def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int, context: int) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramplan.configs.asked import Asked, ProgramFiles, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer, refused
+from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.page import SHELL, Page
 from vramplan.configs.programs.megatron import computing
 from vramplan.configs.programs.megatron.devices import FSDP_STRATEGIES
@@ -21,6 +22,9 @@ ATTENTIONS = {"flash": "flash", "eager": "unfused"}
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One script; the attention is named, or left to Megatron."""
+    name, known = str(asked.shape.get("name")), Catalogue()
+    if asked.shape.get("family") not in KINDS and known.has(name):
+        raise refused("megatron-lm", name, known.of_families(KINDS))
     for named in (False, True) if asked["attention"] in ATTENTIONS else (False,):
         kind = KINDS.get(str(asked.shape.get("family")), GPT)
         program = f"{asked.torchrun()} {kind.program}"

@@ -42,6 +42,11 @@ HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 
 OF_PEFT = {
     "use_peft_lora": "use_peft",
+    "use_lora": "use_peft",
+    "lora_rank": "lora_r",
+    "use_packing": "packing",
+    "model_name": "model_name_or_path",
+    "base_model_name_or_path": "model_name_or_path",
     "use_4bit_quantization": "load_in_4bit",
     "use_8bit_quantization": "load_in_8bit",
     "use_nested_quant": "use_bnb_nested_quant",
@@ -54,11 +59,11 @@ OF_PEFT = {
 
 OF_OTHERS = names(
     """
-    base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer use_lora
-    dataset_mixer_list dataset_mix_dir hf_metadata_dataset
+    base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer
+    dataset_mixer_list dataset_mix_dir hf_metadata_dataset lora_query lora_projection checkpoint_dir
     """
 )
-"""Keys of Axolotl, LLaMA-Factory and open-instruct, whose files have many keys of TrainingArguments."""
+"""Keys of Axolotl, LLaMA-Factory, open-instruct and LitGPT, whose files have many keys of TrainingArguments."""
 
 UNDERSTOOD = names(
     """

@@ -27,6 +27,9 @@ OTHERS = ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", GKD, "online_dp
 OF_DPO = ("loss_type", "precompute_ref_log_probs", "rpo_alpha")
 """Keys that DPO's configuration alone has, of those by which it is known."""
 
+OF_PREFERENCES = ("max_prompt_length", "max_completion_length")
+"""Lengths that DPO, KTO, ORPO and CPO have beside `max_length`, up to TRL 0.24 and in `trl.experimental` after it."""
+
 TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
 """A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
 
@@ -45,17 +48,18 @@ def task_of(file: TrainingFile) -> str:
             return word
     if sheet.given("teacher_model_name_or_path"):
         return GKD
-    if sheet.given("num_generations") or sheet.given("max_completion_length") or sheet.given("reward_funcs"):
+    told = TRAINER.search(sheet.source)
+    if told is not None and not sheet.given("loss_type"):
+        return told[1].lower()
+    samples = sheet.given("max_completion_length") and not sheet.given("max_length")  # which KTO, ORPO and CPO have too
+    if sheet.given("num_generations") or samples or sheet.given("reward_funcs"):
         return "grpo"
     if sheet.given("desirable_weight") or sheet.given("undesirable_weight"):
         return "kto"
     if sheet.given("gamma_beta_ratio"):
         return "cpo"
     losses = sheet.texts("loss_type") or []
-    told = TRAINER.search(sheet.source)
-    if told is not None and not sheet.given("loss_type"):
-        return told[1].lower()
-    if any(sheet.given(key) for key in ("beta", "max_prompt_length", "precompute_ref_log_probs", "rpo_alpha")):
+    if any(sheet.given(key) for key in ("beta", *OF_PREFERENCES, "precompute_ref_log_probs", "rpo_alpha")):
         return DPO
     return DPO if any(word in DPO_LOSSES for word in losses) else SFT
 

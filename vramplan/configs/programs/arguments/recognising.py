@@ -10,12 +10,17 @@ from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_T
 from vramplan.configs.table import names
 
 
+def is_of_others(keys: Mapping[str, Any]) -> bool:
+    """Whether keys are of another program: `use_lora` is open-instruct's, but beside `lora_r`, as scripts have it."""
+    return bool(OF_OTHERS & set(keys)) or ("use_lora" in keys and "lora_r" not in keys)
+
+
 def recognise_trl(keys: Mapping[str, Any]) -> int:
     """How many keys are TRL's, or its scripts'."""
     script = scripts.of(keys)
     if script is not None:
         return len(keys) if script.of_trl else 0
-    if OF_OTHERS & set(keys):
+    if is_of_others(keys):
         return 0
     program = str(getattr(keys.get("program"), "value", "") or "").rsplit("/", 1)[-1]
     tops = {key.split(".", 1)[0] for key in keys}
@@ -24,7 +29,7 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
         found += 2
     if tops & OF_SCRIPTS and not found:
         return 0
-    if "model_name_or_path" in keys and ("dataset_name" in keys or found):
+    if ("model_name_or_path" in keys or "model_name" in keys) and ("dataset_name" in keys or found):
         found += 2
     return found + min(2, len(tops & _COMMON)) if found else 0
 
@@ -34,7 +39,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     script = scripts.of(keys)
     if script is not None:
         return 0 if script.of_trl else len(keys)
-    if OF_OTHERS & set(keys) or recognise_trl(keys):
+    if is_of_others(keys) or recognise_trl(keys):
         return 0
     tops = {key.split(".", 1)[0] for key in keys}
     return len(tops & _COMMON) + 2 * len(tops & OF_SCRIPTS)

@@ -25,7 +25,7 @@ def adapter(file: TrainingFile) -> bool:
     meaning.say("adapter.kind", "dora" if dora else "lora", "use_dora" if dora else "use_peft")
     meaning.say("adapter.rank", rank, "lora_r")
     if targets:
-        everything = len(targets) == 1 and targets[0] == "all-linear"
+        everything = len(targets) == 1 and targets[0] in ("all-linear", "all")
         meaning.say("adapter.targets", "all-linear" if everything else targets, "lora_target_modules")
     meaning.say("adapter.dropout", dropout, "lora_dropout")
     meaning.say("adapter.alpha", _whole(alpha), "lora_alpha")

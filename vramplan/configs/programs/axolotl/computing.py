@@ -80,6 +80,12 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
             meaning.say("weight_dtype", half, *of)
 
 
+def _is_gemma4(sheet: Sheet) -> bool:
+    """Source: src/axolotl/utils/config/__init__.py, normalize_config, model_config_type."""
+    shape = sheet.shape_of(sheet.text("base_model") or "")
+    return shape is not None and shape.family == "gemma4"
+
+
 def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     """Checkpoints, whether they are reentrant, and what is offloaded and frozen with them."""
     key = "gradient_checkpointing"
@@ -93,6 +99,9 @@ def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     if on and reentrant is None and not sheet.given("unfrozen_parameters") and not sheet.given("rl"):
         # normalize_config sets use_reentrant itself where a file has no gradient_checkpointing_kwargs
         reentrant = offload.lower() == "false" and not word.startswith("offload")
+    if reentrant and _is_gemma4(sheet):
+        meaning.note("gradient_checkpointing: Axolotl takes the checkpoint that is not reentrant for Gemma 4")
+        reentrant = False
     if on and reentrant:
         meaning.say("checkpoint_reentrant", True, of)
     if on and (word.startswith("offload") or offload.lower() not in ("false", "none")):

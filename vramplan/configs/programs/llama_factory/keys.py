@@ -17,6 +17,7 @@ UNDERSTOOD = names(
     disable_gradient_checkpointing use_reentrant_gc use_unsloth use_unsloth_gc upcast_layernorm
     train_from_scratch quantization_method quantization_bit quantization_type double_quantization
     gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* freeze_trainable_layers
+    freeze_vision_tower freeze_multi_modal_projector freeze_language_model train_mm_proj_only
     freeze_trainable_modules freeze_extra_modules use_llama_pro lora_rank lora_alpha lora_dropout lora_target
     additional_target use_dora oft_rank oft_block_size oft_target module_dropout pref_loss ref_model use_galore
     galore_rank galore_target galore_layerwise use_apollo apollo_rank apollo_target apollo_layerwise use_badam
@@ -62,7 +63,7 @@ WITHOUT_EFFECT = (
     ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards ref_model_adapters reward_model_adapters
     ld_alpha galore_update_interval galore_scale galore_proj_type apollo_update_interval apollo_scale apollo_proj
     apollo_proj_type apollo_scale_type apollo_scale_front badam_switch_mode badam_switch_interval badam_verbose
-    badam_mask_mode use_swanlab swanlab_* freeze_multi_modal_projector compute_accuracy disable_shuffling
+    badam_mask_mode use_swanlab swanlab_*  compute_accuracy disable_shuffling
     early_stopping_steps plot_loss include_effective_tokens_per_second ray_* placement_strategy resources_per_worker
     resources_per_worker.* master_addr master_port do_sample temperature top_p top_k num_beams max_length
     max_new_tokens repetition_penalty length_penalty skip_special_tokens fp8_backend task task_dir batch_size lang
@@ -102,11 +103,8 @@ UNMODELLED = {
     "image_min_pixels": "pixels of an image",
     "image_resolution": "pixels of an image",
     "video_resolution": "pixels of a video",
-    "train_mm_proj_only": "the projector alone is trained",
     "video_max_pixels": "pixels of a video",
     "video_min_pixels": "pixels of a video",
-    "freeze_vision_tower": "the encoder of images is frozen",
-    "freeze_language_model": "the language model is frozen",
     "reward_model": "the reward model of PPO stands beside training",
     "reward_model_type": "the reward model of PPO stands beside training",
     "reward_model_quantization_bit": "the reward model of PPO stands beside training",

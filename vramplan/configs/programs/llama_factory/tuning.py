@@ -125,8 +125,33 @@ def _targets(sheet: Sheet, meaning: Meaning, key: str) -> None:
         meaning.say("adapter.targets", targets, key)
 
 
+OF_IMAGES = {
+    "vision_encoder": "freeze_vision_tower",
+    "projector": "freeze_multi_modal_projector",
+    "language_model": "freeze_language_model",
+}
+"""Parts of a model of images and text, and the settings that freeze them: the first two where a file says nothing.
+
+Source: hiyouga/LLaMA-Factory ff6d4d12, src/llamafactory/model/model_utils/visual.py, get_forbidden_modules.
+"""
+
+
+def _of_images(sheet: Sheet, meaning: Meaning) -> dict[str, str]:
+    """The parts that stay untrained, each with its setting; none of a model that takes text alone."""
+    asked = {part: key for part, key in OF_IMAGES.items() if sheet.flag(key, part != "language_model")}
+    if sheet.flag("train_mm_proj_only"):  # up to 0.9.1
+        asked = {"vision_encoder": "train_mm_proj_only", "language_model": "train_mm_proj_only"}
+    shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
+    return asked if shape is not None and shape.takes_images and shape.takes_text else {}
+
+
 def frozen(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
-    """The parts that `finetuning_type: freeze` leaves untrained."""
+    """The parts that `finetuning_type: freeze` leaves untrained, and those of a model of images and text."""
+    apart = _of_images(sheet, meaning)
+    if kind == "full" and apart:
+        meaning.say("frozen", list(apart), *apart.values())
+    elif kind == "lora" and apart:
+        meaning.lack(OF_IMAGES["vision_encoder"], "the encoder has no adapters, and all-linear counts some there")
     count = sheet.count("freeze_trainable_layers")
     modules = sheet.texts("freeze_trainable_modules")
     extra = sheet.texts("freeze_extra_modules") or []

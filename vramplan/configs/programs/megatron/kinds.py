@@ -95,7 +95,10 @@ ANY = Kind(
 blocks alone."""
 
 GEMMA, GEMMA_2, CHATGLM, FALCON, NEMOTRON = (
-    Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon", "nemotron")
+    Kind(family, says_tied=True, usual_vocabulary_size=tokens)
+    for family, tokens in (
+        *(("gemma", 256000), ("gemma2", 256000), ("chatglm", 65024), ("falcon", 65024), ("nemotron", 256000)),
+    )
 )
 """Of NeMo's files alone, which describe models of the catalogue."""
 

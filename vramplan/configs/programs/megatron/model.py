@@ -27,6 +27,7 @@ from vramplan.configs.programs.megatron.kinds import (
     vocabulary_of_size,
 )
 from vramplan.configs.sheet import Sheet
+from vramplan.values.model import ModelShape
 
 VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -273,6 +274,12 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     meaning.say("model", hybrid.shape_of(blocks, sizes, space, mixture), *of)
 
 
+def _named_by_folder(sheet: Sheet, path: str) -> ModelShape | None:
+    """The model that the path of a tokenizer names: a name on the hub, or a folder, `llama-7b/tokenizer.model`."""
+    folders = (part for part in reversed(path.split("/")) if any(sign.isdigit() for sign in part))
+    return sheet.shape_of(path) or next(filter(None, map(sheet.shape_of, folders)), None)
+
+
 def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
     """How many tokens there are, None where only the tokenizer knows."""
     sheet = asked.sheet
@@ -285,7 +292,7 @@ def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
     patched = beside.vocabulary(sheet)
     if patched is not None:
         return patched
-    named = sheet.shape_of(tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
+    named = _named_by_folder(sheet, tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
     if named is not None:
         return named.vocabulary_size
     if tokens in VOCABULARIES:

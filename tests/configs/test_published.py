@@ -1,0 +1,186 @@
+"""Small files with what people publish: names of scripts around programs, keys in the wrong file, files left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+
+TRL = """
+model_name_or_path: Qwen/Qwen2.5-0.5B
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 1
+max_length: 512
+bf16: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "loss"),
+    [
+        ("max_prompt_length: 256\nmax_completion_length: 256\n", "dpo"),
+        ("# ORPOTrainer arguments\nbeta: 0.1\nmax_completion_length: 256\n", "orpo"),
+        ("max_completion_length: 256\nnum_generations: 8\n", "grpo"),
+    ],
+)
+def test_a_length_of_completions_alone_is_not_grpo(more: str, loss: str) -> None:
+    """DPO, KTO, ORPO and CPO have had it beside `max_length`, which GRPO never had."""
+    assert job(TRL + more, "trl.yaml")["loss"] == loss
+
+
+def test_completions_without_a_length_are_sampled() -> None:
+    text = TRL.replace("max_length: 512\n", "max_completion_length: 256\nlog_completions: true\n")
+    assert job(text, "trl.yaml")["loss"] == "grpo"
+
+
+@pytest.mark.parametrize(
+    ("own", "key", "value"),
+    [
+        ("use_lora: true\nlora_r: 4\n", "adapter.rank", 4),
+        ("use_peft: true\nlora_rank: 32\n", "adapter.rank", 32),
+        ("use_peft: true\nlora_r: 4\nlora_target_modules: all\n", "adapter.targets", "all-linear"),
+    ],
+)
+def test_scripts_call_arguments_otherwise(own: str, key: str, value: Any) -> None:
+    assert job(TRL + own, "sft.yaml")[key] == value
+
+
+def test_the_model_is_called_otherwise() -> None:
+    text = TRL.replace("model_name_or_path", "model_name") + "packing: true\n"
+    holds(job(text, "sft.yaml"), model="qwen2.5-0.5b", packing=True)
+
+
+ZERO = """
+compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+deepspeed_config:
+  zero_stage: 2
+  offload_optimizer_device: none
+  offload_param_device: cpu
+  reduce_bucket_size: 200000000
+  overlap_comm: true
+mixed_precision: bf16
+num_processes: 8
+"""
+
+
+def test_what_accelerate_does_not_pass_on_changes_nothing() -> None:
+    """Its launcher takes the keys of DeepSpeed's own file and gives them to nobody; parameters stay in stage 2."""
+    read = meant(ZERO, "accelerate.yaml")
+    found = {value.key: value.value for value in read.values}
+    holds(found, parallel__sharding="zero2", offload=None, parallel__reduce_bucket_size=None)
+    assert {"deepspeed_config.reduce_bucket_size", "deepspeed_config.overlap_comm"} <= {
+        one.key for one in read.without_effect
+    }
+    assert any("stage 3 alone" in note for note in read.notes)
+    holds(job(ZERO.replace("zero_stage: 2", "zero_stage: 3"), "accelerate.yaml"), offload=["parameters"])
+
+
+def test_a_file_of_the_launcher_that_is_not_here_is_asked_for() -> None:
+    text = """
+    accelerate launch --config_file configs/zero3.yaml --num_processes 4 sft.py --model_name_or_path gpt2 \\
+      --per_device_train_batch_size 2 --max_length 256
+    """
+    read = meant_of_script(text)
+    assert read.open["parallel.sharding"] == "--config_file: configs/zero3.yaml is not here; give that file too"
+    holds({value.key: value.value for value in read.values}, micro_batch_size=2, parallel__data=4)
+
+
+def meant_of_script(text: str) -> Any:
+    """The job of a script, read as a command reads it."""
+    from vramplan.configs.combine import read_texts
+    from vramplan.configs.reading import Wanted
+
+    return read_texts({"run.sh": text}, Wanted())
+
+
+def test_the_folder_of_a_tokenizer_says_how_many_tokens_there_are() -> None:
+    text = """
+    torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 20 --hidden-size 2048 --ffn-hidden-size 5504 \\
+      --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 \\
+      --global-batch-size 8 --bf16 --swiglu --normalization RMSNorm --use-rotary-position-embeddings \\
+      --untie-embeddings-and-output-weights --disable-bias-linear --tokenizer-type GPTSentencePieceTokenizer \\
+      --tokenizer-model data/{}/tokenizer.model
+    """
+    assert job(text.format("llama-7b"), "run.sh")["model"]["vocabulary_size"] == 32000
+    assert "model.vocabulary_size" in meant(text.format("mine"), "run.sh").open
+
+
+def test_gemma_4_is_checkpointed_without_reentrance() -> None:
+    text = "base_model: {}\nsequence_len: 512\nmicro_batch_size: 1\ngradient_checkpointing: true\nbf16: true\n"
+    assert job(text.format("google/gemma-3-4b-it"), "a.yaml")["checkpoint_reentrant"] is True
+    assert "checkpoint_reentrant" not in job(text.format("google/gemma-4-31b-it"), "a.yaml")
+
+
+def test_a_file_of_litgpt_may_have_names_of_trl() -> None:
+    text = """
+    checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf
+    precision: bf16-true
+    lora_r: 8
+    lora_alpha: 16
+    lora_dropout: 0.05
+    lora_query: true
+    train: {global_batch_size: 4, micro_batch_size: 2, max_seq_length: 512}
+    """
+    read = meant(text, "lora.yaml")
+    assert read.program == "litgpt"
+    holds({value.key: value.value for value in read.values}, adapter__rank=8, micro_batch_size=2)
+
+
+IMAGES = """
+model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct
+stage: sft
+finetuning_type: full
+cutoff_len: 512
+per_device_train_batch_size: 1
+bf16: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "frozen"),
+    [
+        ("", ["vision_encoder", "projector"]),
+        ("freeze_multi_modal_projector: false\n", ["vision_encoder"]),
+        ("freeze_vision_tower: false\nfreeze_multi_modal_projector: false\n", None),
+        ("freeze_multi_modal_projector: false\nfreeze_language_model: true\n", ["vision_encoder", "language_model"]),
+        ("train_mm_proj_only: true\n", ["vision_encoder", "language_model"]),
+    ],
+)
+def test_llama_factory_freezes_what_reads_images(more: str, frozen: list[str] | None) -> None:
+    """By default, and not where the model reads text alone."""
+    assert job(IMAGES + more, "vl.yaml").get("frozen") == frozen
+    assert "frozen" not in job(IMAGES.replace("-VL", "") + more, "text.yaml")
+
+
+def test_an_encoder_without_adapters_is_told() -> None:
+    read = meant(IMAGES.replace("full", "lora"), "vl.yaml")
+    assert "freeze_vision_tower" in read.unmodelled
+    assert "frozen" not in {value.key for value in read.values}
+
+
+TITAN = """
+[model]
+name = "llama3"
+flavor = "{}"
+[training]
+local_batch_size = 1
+seq_len = 512
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_one_gpu_of_torchtitan_has_no_fsdp() -> None:
+    """Up to 0.2.2, where autocast stands in for its mixed precision."""
+    alone = job(TITAN.format("8B"), "t.toml", devices=1)
+    holds(alone, precision="amp-bf16", parallel__sharding=None, parallel__data=None)
+    holds(job(TITAN.format("8B"), "t.toml", devices=2), precision="fsdp-bf16", parallel__sharding="fsdp")
+    text = TITAN.format("8B") + "[parallelism]\ndata_parallel_shard_degree = 1\n"
+    holds(job(text, "t.toml"), precision="amp-bf16", parallel__sharding=None)
+
+
+def test_a_flavor_of_a_fork_is_asked_for() -> None:
+    assert "none of torchtitan's" in meant(TITAN.format("500m"), "t.toml").open["model"]
