@@ -184,3 +184,17 @@ def test_one_gpu_of_torchtitan_has_no_fsdp() -> None:
 
 def test_a_flavor_of_a_fork_is_asked_for() -> None:
     assert "none of torchtitan's" in meant(TITAN.format("500m"), "t.toml").open["model"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("base_model: unsloth/llama-3-8b-bnb-4bit\nadapter: lora\nlora_r: 8\nsequence_len: 512\n", "nf4-double"),
+        ("base_model: me/llama-3-8b-bnb-4bit\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\n", "nf4-double"),
+        ("base_model: NousResearch/Meta-Llama-3-8B\nadapter: lora\nlora_r: 8\nsequence_len: 512\n", None),
+        ("model_name_or_path: unsloth/llama-3-8b-bnb-4bit\nuse_peft: true\nlora_r: 8\nbf16: true\n", "nf4-double"),
+        ("model_name_or_path: me/llama-3-8b-AWQ\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\n", "awq-int4"),
+    ],
+)
+def test_a_checkpoint_that_is_quantized_stays_so(text: str, word: str | None) -> None:
+    assert job(text, "a.yml").get("quantization") == word

@@ -32,6 +32,12 @@ class CheckpointWeights(NamedTuple):
 
     quantization: str | None  # a word of the key `quantization`; None: they are trained in 16 bits or more
     why: str
+    spelled: str | None = None  # how people write it, where that is another word
+
+    @property
+    def word(self) -> str | None:
+        """The quantization as people write it, which a job takes too."""
+        return self.spelled or self.quantization
 
     def told(self) -> Iterator[Assumption]:
         """As an assumption of the key, where the weights stay quantized."""
@@ -52,6 +58,7 @@ _NAMES = (
 )
 """What stands in the names of repositories for what wrote their weights."""
 
+_SPELLED = {"awq": "awq-int4", "aqlm": "aqlm-int2"}
 _MLX = "mlx-community"
 _DOUBLE = "unsloth"  # unsloth/llama-3-8b-bnb-4bit, config.json: bnb_4bit_use_double_quant true
 
@@ -113,7 +120,8 @@ def by_config(fields: Fields) -> CheckpointWeights | None:
 
 def _as_spelled(method: str, said: str) -> CheckpointWeights:
     meaning = QUANTIZATIONS[method]
-    return CheckpointWeights(meaning.word, f"{said}; {meaning.note}" if meaning.note and method != "bnb-4bit" else said)
+    why = f"{said}; {meaning.note}" if meaning.note and method != "bnb-4bit" else said
+    return CheckpointWeights(meaning.word, why, _SPELLED.get(method))
 
 
 def _dequantized(method: str) -> CheckpointWeights:

@@ -62,7 +62,7 @@ def read_file(file: TrainingFile) -> None:
     devices.strategy(file)
     computing.checkpointing(file)
     peft = tuning.adapter(file)
-    quantized = tuning.quantization(file)
+    quantized = tuning.quantization(file, peft=peft)
     computing.precision(file, peft, quantized)
     computing.attention(file)
     losses.losses(file, task, peft)

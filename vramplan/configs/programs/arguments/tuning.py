@@ -5,6 +5,7 @@ Source: huggingface/trl 1.16.0, trl/trainer/utils.py, get_peft_config and get_qu
 
 from __future__ import annotations
 
+from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs.arguments.file import TrainingFile
 
 
@@ -34,8 +35,11 @@ def adapter(file: TrainingFile) -> bool:
     return True
 
 
-def quantization(file: TrainingFile) -> bool:
-    """Say how the weights are quantized; whether they are."""
+def quantization(file: TrainingFile, *, peft: bool) -> bool:
+    """Say how the weights are quantized, by the file or by the checkpoint; whether they are.
+
+    `peft`: beside an adapter.
+    """
     sheet, meaning = file.sheet, file.meaning
     four, eight = sheet.flag("load_in_4bit"), sheet.flag("load_in_8bit")
     kind, nested = sheet.text("bnb_4bit_quant_type"), sheet.flag("use_bnb_nested_quant")
@@ -52,7 +56,8 @@ def quantization(file: TrainingFile) -> bool:
         )
     elif eight:
         meaning.say("quantization", "int8", "load_in_8bit")
-    return bool(four or eight)
+    by_name = peft and quantized_by_name(meaning, sheet.text("model_name_or_path"), "model_name_or_path")
+    return bool(four or eight or by_name)
 
 
 def _whole(value: float | None) -> float | int | None:

@@ -5,6 +5,7 @@ Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/loaders/{model,a
 
 from __future__ import annotations
 
+from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.replay.models.lora_kernels import EVERY, QKV, STOPS
@@ -47,6 +48,8 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
     elif kind and is_nvfp4(sheet.text("base_model")):
         meaning.say("quantization", "nf4", "base_model")
         meaning.lack("base_model", "weights in NVFP4 are counted as nf4's, which are as many bytes")
+    if kind:
+        quantized_by_name(meaning, sheet.text("base_model"), "base_model")
     key = next((key for key in ("quantize_moe_experts", LINEARIZED) if sheet.flag(key)), "base_model")
     if "quantization" in meaning.job and (key != "base_model" or is_nvfp4(sheet.text(key))):
         _experts(sheet, meaning, key)

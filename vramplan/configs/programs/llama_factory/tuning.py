@@ -6,14 +6,12 @@ model/model_utils/quantization.py, train/trainer_utils.py.
 
 from __future__ import annotations
 
+from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs import trainer
 from vramplan.configs.sheet import Meaning, Sheet
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear layers of a block of Llama and its kin."""
-
-CHECKPOINTS = (("gptq", "gptq-int4"), ("awq", "awq-int4"), ("aqlm", "aqlm-int2"))
-"""Quantizations that stand in the name of a checkpoint and nowhere in the file."""
 
 
 def optimizer(sheet: Sheet, meaning: Meaning) -> None:
@@ -55,11 +53,8 @@ def optimizer(sheet: Sheet, meaning: Meaning) -> None:
 
 def quantization(sheet: Sheet, meaning: Meaning, model: str) -> bool:
     """Whether the weights are quantized, by the file or by the name of the checkpoint."""
-    for sign, word in CHECKPOINTS:
-        if sign in model.lower().rsplit("/", 1)[-1]:
-            meaning.say("quantization", word, "model_name_or_path")
-            meaning.note("quantization: read from the name of the checkpoint; the file does not say it")
-            return True
+    if quantized_by_name(meaning, model, "model_name_or_path"):
+        return True
     bits = sheet.count("quantization_bit")
     if bits is None:
         return False
