@@ -40,6 +40,7 @@ class Resolver:
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None
         self.precision = ""
+        self.first_flash = False  # whether sdpa comes to FlashAttention 1
         self.old_code: OldCode = NEWEST  # of the release of Transformers that the job names
         self.preferred: list[str] = []  # keys whose default was taken, and may be given up if nothing goes with it
         self.given_up: dict[str, str] = {}  # those that were, each with the reason

@@ -85,6 +85,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         tiled_mlp=job.tiled_mlp,
         adam_denominators=(release_of(job) or job.runtime.foreach_adam_in_place_since)
         < job.runtime.foreach_adam_in_place_since,
+        first_flash=job.first_flash,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
