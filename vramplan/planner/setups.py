@@ -14,7 +14,7 @@ from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
-from vramplan.values.parallel import ZERO3, is_fsdp
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -85,6 +85,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         tiled_mlp=job.tiled_mlp,
         adam_denominators=(release_of(job) or job.runtime.foreach_adam_in_place_since)
         < job.runtime.foreach_adam_in_place_since,
+        gathers_ahead=_gathers_ahead(job),
         first_flash=job.first_flash,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
@@ -174,6 +175,13 @@ def release_of(job: ResolvedJob) -> tuple[int, int] | None:
         return None
     major, _, minor = job.pytorch_version.partition(".")
     return int(major), int(minor)
+
+
+def _gathers_ahead(job: ResolvedJob) -> bool:
+    """Whether FSDP1 gathers as many units as the program comes to, while the device is behind."""
+    is_first = job.sharding is not None and job.sharding.kind in (FSDP, FSDP_GRAD_OP) and job.sharding.version == 1
+    since = job.runtime.limited_gathers_since
+    return is_first and (release_of(job) or since) < since
 
 
 def keeps_zeroed_gradients(job: ResolvedJob) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
+from vramplan.replay.caching.ahead import with_late_ends
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, NoSegment
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.ledger import rounded
@@ -100,6 +101,7 @@ class SimulatedRun:
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
         turned = record.turned if is_turned else {}
         self.requests = _with_copies(record, micro_batch_size, self.sizes) if turned else record.requests
+        self.requests = with_late_ends(self.requests, record.awaited, record.operators)
         if first is None:
             begins = record, self.requests, self.sizes
         else:
