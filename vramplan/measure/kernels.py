@@ -202,8 +202,9 @@ def _numbers(mask: Any, dtype: Any) -> Any:
     """
     if mask.dtype is not torch.bool:
         return mask
-    numbers = torch.zeros_like(mask, dtype=dtype)
-    return numbers.masked_fill_(mask.logical_not(), float("-inf"))
+    infinity = torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device)
+    zero = torch.scalar_tensor(0.0, dtype=dtype, device=mask.device)
+    return torch.where(mask, zero, infinity)
 
 
 def _aligned(mask: Any) -> Any:
