@@ -9,7 +9,7 @@ from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, OUTSIDE_LOSSES, SMOOTHED
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, OUTSIDE_LOSSES, SMOOTHED, TILED
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
@@ -195,7 +195,10 @@ def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
 
 def loss_of(job: ResolvedJob) -> str:
     """The loss that the job's iteration computes."""
-    taught = None if job.teacher is None else planning_of(job).taught_loss
+    planning = planning_of(job)
+    taught = None
+    if job.teacher is not None:
+        taught = planning.taught_in_tiles if job.loss == TILED else planning.taught_loss
     if taught is not None:
         return taught
     if job.label_smoothing and (job.loss.startswith("chunked:") or job.loss == FP32_LOGITS):

@@ -189,7 +189,7 @@ class Accumulation:
     waits = False  # more of the same gradients come, and until then they count as parts
 
 
-Comparing = Callable[[Sequence[Tensor], Tensor], Tensor]
+Comparing = Callable[[Sequence[Any], Tensor], Tensor]
 
 
 class Teacher:
