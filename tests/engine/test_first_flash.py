@@ -1,4 +1,4 @@
-"""FlashAttention 1 of PyTorch 2.0 and 2.1: what is replayed for every micro-batch is what one micro-batch alone gives."""
+"""FlashAttention 1 of PyTorch 2.0 and 2.1: the replay for every micro-batch is what one micro-batch alone gives."""
 
 from __future__ import annotations
 
