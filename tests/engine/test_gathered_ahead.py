@@ -58,6 +58,14 @@ def test_tensors_of_one_operator_are_one_launch() -> None:
     assert ~0 not in late  # free where the iteration ends
 
 
+def test_a_device_that_is_full_waits_for_the_streams() -> None:
+    old, new = record("2.0"), record("2.1")
+    least = reserve(new, MICRO).reserved_bytes
+    full = reserve(old, MICRO, limit_bytes=least)
+    assert full.failure is None
+    assert (full.reserved_bytes, full.retries) == (least, 1)
+
+
 @pytest.mark.closed_form
 def test_whole_weights_and_gradients_wait() -> None:
     old, new = record("2.0"), record("2.1")
