@@ -169,7 +169,6 @@ def test_the_batch_of_step_four_is_exact_or_named() -> None:
         (("--micro-batch", "x"), "micro_batch_size"),
         (("--activation-bytes", "65"), "activation_bytes"),
         (("--optimizer", "adafactor"), "optimizer"),
-        (("--sharding", "zero3", "--gpus", "8"), "precision"),
         (("-m", "gpt22"), "model"),
         (("--activation-model", "book", "--activation-bytes", "1 GB"), "activation_model"),
         (("--checkpoint-factor", "x"), "checkpoint_factor"),

@@ -39,7 +39,7 @@ def test_a_teacher_is_compared_with_as_the_recipes_do() -> None:
     ("keys", "said"),
     [
         ({"runtime": "litgpt"}, "the training loop of litgpt has no teacher"),
-        ({"runtime": "transformers"}, "is not what TRL's GKDTrainer computes"),
+        ({"runtime": "transformers"}, "is not what TRL's GKDTrainer or DistillationTrainer computes"),
         ({"teacher": "qwen2.5-7b"}, "their logits cannot be compared"),
         ({"teacher": "bert-base"}, "do not both predict the next token"),
         ({"adapter": None}, "train adapters alone"),
@@ -72,3 +72,12 @@ def test_trl_has_a_loss_of_its_own() -> None:
     assert (one.distillation, one.dropout) == ("jsd", 0.0)
     with pytest.raises(InputError, match="transformers has no symmetric-kl"):
         build_job({**keys, "distillation": "symmetric-kl"})
+
+
+@pytest.mark.contract
+def test_a_loss_by_tiles_is_that_of_another_trainer() -> None:
+    keys = {**STUDENT, **TEACHER, "runtime": "transformers", "loss": "tiled"}
+    one = build_job(keys)
+    assert (one.distillation, one.dropout) == ("reverse-kl", None)
+    with pytest.raises(InputError, match="which returns the loss alone"):
+        build_job({**keys, "hold_outputs": True})

@@ -62,6 +62,17 @@ def test_torchtune_rounds_as_its_recipes_do() -> None:
     assert beside.qat == FakeQuantization("int4", "int8", 32, zero_points="fp32", adapted_only=True)
 
 
+ODD = {
+    "name": "odd",
+    "family": "llama",
+    "layers": 2,
+    "attention_heads": 2,
+    "intermediate_size": 512,
+    "vocabulary_size": 1024,
+    "max_positions": 4096,
+}
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -89,6 +100,10 @@ def test_torchtune_rounds_as_its_recipes_do() -> None:
         (
             {"qat": "nvfp4", "gpu": "b200", "model": "gpt2", "precision": "pure-bf16"},
             "has 50257 outputs, and products in nvfp4 need",
+        ),
+        (
+            {"qat": "nvfp4", "gpu": "b200", "model": {**ODD, "hidden_size": 272}, "precision": "pure-bf16"},
+            "the 272 numbers of a row of odd are no multiple of 32, which products in nvfp4 need",
         ),
     ],
     ids=str,

@@ -70,6 +70,61 @@ def test_gradients_stayed_as_zeros_before_2_0() -> None:
     assert old.peak.forward_bytes - new.peak.forward_bytes == weights
 
 
+VIT = {
+    "family": "torchvision_vit",
+    "task": "image",
+    "layers": LAYERS,
+    "hidden_size": 256,
+    "attention_heads": HEADS,
+    "intermediate_size": 1024,
+    "max_positions": 197,
+    "image_size": 224,
+    "patch_size": 16,
+    "channels": 3,
+    "classes": 10,
+}
+
+
+@pytest.mark.closed_form
+def test_first_flash_leaves_an_output_that_the_projection_copies() -> None:
+    micro, tokens = 32, 197
+    of_vit = {
+        "model": VIT,
+        "gpu": "a100-40gb",
+        "precision": "pure-bf16",
+        "attention": "sdpa",
+        "micro_batch_size": micro,
+    }
+    of_vit |= {"runtime": "pytorch", "sequence_length": None}
+    old, new = (run(**of_vit, pytorch_version=version) for version in ("2.0", "2.2"))
+    copies = LAYERS * micro * tokens * 256 * 2
+    padded = LAYERS * micro * HEADS * (-tokens % 16) * 4  # of the logarithms of sums, whose rows are rounded to 16
+    assert old.peak.saved_bytes - new.peak.saved_bytes == copies + padded
+
+
+@pytest.mark.parametrize(
+    ("version", "keys", "kernel"),
+    [
+        ("2.0", {"micro_batch_size": 8}, "flash"),
+        ("2.0", {"micro_batch_size": 7}, "efficient"),  # 56 samples times heads
+        ("2.0", {"micro_batch_size": 7, "sequence_length": 127}, "flash"),
+        ("2.1", {"micro_batch_size": 5}, "flash"),  # 240 < 256 tokens
+        ("2.1", {"micro_batch_size": 6}, "efficient"),
+        ("2.2", {"micro_batch_size": 6}, "flash"),
+        ("2.0", {"model": {**MODEL, "attention_heads": 2}, "micro_batch_size": 64}, "efficient"),  # heads of 128
+        ("2.0", {"model": {**MODEL, "attention_heads": 2}, "gpu": "rtx-4090"}, "math"),
+        ("2.1", {"model": {**MODEL, "attention_heads": 2}, "gpu": "rtx-4090"}, "efficient"),
+        ("2.1", {"model": {**MODEL, "attention_heads": 2}, "gpu": "a100-40gb", "micro_batch_size": 1}, "flash"),
+        ("2.1", {"model": {**MODEL, "attention_heads": 1}, "micro_batch_size": 1}, "efficient"),  # heads of 256
+    ],
+)
+def test_what_sdpa_chose(version: str, keys: dict[str, Any], kernel: str) -> None:
+    of_half = {"gpu": "a100-40gb", "precision": "pure-bf16", "attention": "sdpa", "dropout": 0.0}
+    job = build_job({**RUN, **of_half, **keys, "pytorch_version": version})
+    assert job.attention == kernel
+    assert job.first_flash == (kernel == "flash" and version != "2.2")
+
+
 LLAMA = {
     "family": "llama",
     "task": "lm",

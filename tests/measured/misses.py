@@ -40,10 +40,6 @@ MISSES: dict[str, str] = {
 
 UNHELD: dict[str, str] = {
     "fms-powerlm-3b-full-b4": "its iteration is long, so that it is estimated; the simulation holds it",
-    "raschka-vit-fsdp": (
-        "FSDP1 had no limit of units that are gathered ahead (limit_all_gathers) before PyTorch 2.1: whole weights and "
-        "gradients wait for other streams, which is not modelled"
-    ),
     "infinigence-7b-pp4": (
         "half of what four micro-batches in flight save by the rules is not there; the page does not print whether "
         "something is computed again"

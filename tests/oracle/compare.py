@@ -94,7 +94,7 @@ ROWS = {
     "fused_lora_shared": 32,
     "tiled_mlp": 63,
     "tiled_mlp_shared": 21,
-    "taught": 13,
+    "taught": 30,
     "torchtune_taught": 36,
     "turns": 35,
     "tiled": 27,

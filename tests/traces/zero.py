@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ FUSED = {"adamw": "AdamW", "adam": "Adam"}
 """What DeepSpeed makes of a name in its configuration: its own FusedAdam, or DeepSpeedCPUAdam on the host."""
 
 
+DRIVE = {"device": "nvme", "nvme_path": tempfile.gettempdir()}
 OWN_KEYS = ("parallel", "runtime", "offload")
 """What the loop on one device refuses and this rig has."""
 
@@ -40,8 +42,8 @@ def check(job: ResolvedJob) -> None:
     if job.trained_blocks != "all":
         raise UsageError("DeepSpeed steps flat parts of what is trained when it begins", key="trained_blocks")
     zero = job.sharding.zero
-    if zero is None or zero.drive_buffers is not None or zero.parameter_drive is not None:
-        raise UsageError("the rig has no drive", key="parallel")
+    if zero is None:
+        raise UsageError("the rig is of ZeRO", key="sharding")
     if job.teacher is not None and job.sharding.kind == ZERO3:
         raise UsageError("the rig does not share a teacher among devices", key="teacher")
     if job.ema or job.grad_scaler:
@@ -151,6 +153,11 @@ def _engine(job: ResolvedJob, loop: Any, stack: contextlib.ExitStack) -> Any:
     from deepspeed import accelerator
     from deepspeed.comm import comm
     from deepspeed.ops.adam import cpu_adam, fused_adam
+    from deepspeed.runtime.swap_tensor import (
+        partitioned_optimizer_swapper,
+        partitioned_param_swapper,
+        pipelined_optimizer_swapper,
+    )
     from deepspeed.runtime.zero import utils
     from deepspeed.utils import groups, logger
 
@@ -163,12 +170,49 @@ def _engine(job: ResolvedJob, loop: Any, stack: contextlib.ExitStack) -> Any:
     kernels = SimpleNamespace(load=_Kernels)
     for module, name in ((fused_adam, "FusedAdamBuilder"), (cpu_adam, "CPUAdamBuilder")):
         stack.enter_context(patch.object(module, name, lambda: kernels))
+    drive = SimpleNamespace(load=lambda **_: SimpleNamespace(aio_handle=_Drive))
+    for module in (partitioned_optimizer_swapper, partitioned_param_swapper, pipelined_optimizer_swapper):
+        stack.enter_context(patch.object(module, "AsyncIOBuilder", lambda: drive))
     deepspeed.init_distributed(dist_backend="fake", dist_init_required=False)
     model, optimizer = loop.model, loop.optimizer
     stack.enter_context(patch.object(type(model), "to", lambda self, *_, **__: self))  # it is there
     trained = [one for one in model.parameters() if one.requires_grad]
     given = {"model_parameters": trained} if optimizer is None else {"optimizer": optimizer}
     return deepspeed.initialize(model=model, config=_configuration(job, loop.micro_steps), **given)[0]
+
+
+class _Drive:
+    """A handle of DeepSpeed's operations on a drive: nothing is read, and nothing is written."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._under_way = 0
+
+    def _begins(self, *_: Any, **__: Any) -> int:
+        self._under_way += 1
+        return 0
+
+    async_pread = async_pwrite = pread = pwrite = sync_pread = sync_pwrite = _begins
+
+    def wait(self) -> int:
+        """How many are over: those that were begun."""
+        over, self._under_way = self._under_way, 0
+        return over
+
+    def is_pinned(self, _: Any) -> bool:
+        """All of the host's memory is."""
+        return True
+
+    def get_alignment(self) -> int:
+        """In bytes."""
+        return 512
+
+    def new_cpu_locked_tensor(self, count: int, like: Any) -> Any:
+        """Memory of the host."""
+        return like.new_empty(count, device="cpu")
+
+    def free_cpu_locked_tensor(self, _: Any) -> bool:
+        """It goes with its last reference."""
+        return True
 
 
 class _Kernels:
@@ -234,6 +278,11 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
     for word, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
         if word in job.offload:
             stage[key] = {"device": "cpu", "pin_memory": True}
+    if zero.drive_buffers is not None:
+        stage["offload_optimizer"] |= DRIVE | {"buffer_count": zero.drive_buffers}
+    if zero.parameter_drive is not None:
+        sizes = dict(zip(("buffer_count", "buffer_size", "max_in_cpu"), zero.parameter_drive, strict=True))
+        stage["offload_param"] |= DRIVE | sizes
     found = {
         "train_micro_batch_size_per_gpu": job.micro_batch_size,
         "gradient_accumulation_steps": micro_steps,

@@ -41,7 +41,8 @@ def _release(fields: Fields, name: str) -> tuple[int, int] | None:
 
 RELEASES = (
     *("lazy_loading_since", "workspaces_since", "gradients_set_to_none_since"),
-    *("foreach_adam_in_place_since", "cache_objects_since", "fused_rms_norm_since"),
+    *("foreach_adam_in_place_since", "cache_objects_since", "fused_rms_norm_since", "second_flash_since"),
+    "limited_gathers_since",
     *("logits_returned_since", "shifted_labels_since", "one_attention_since", "grouped_attention_since"),
     *("batched_masks_since", "strided_attention_since", "stacked_experts_since"),
 )

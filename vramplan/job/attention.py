@@ -120,6 +120,11 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if obstacle is None and gpu is not None and gpu.flash_attention is None:
         why = f"whether {gpu.name} runs it is unknown; assumed yes"
     chosen = "flash" if obstacle is None else "efficient"
+    if obstacle is None and model is not None and resolver.raw.pytorch_version is not None:
+        found = on_demand.old_choice(resolver, model, gpu, takes_plain=_takes_plain(model))
+        if found is not None:
+            resolver.assume("attention", found[0], f"sdpa: {found[1]}")
+            return found[0]
     if obstacle is not None and model is not None and has_own_core(model.family):
         chosen = "eager"  # its own core is the other one that it has
     elif obstacle is not None and model is not None and _is_grouped_without_mask(resolver, model):

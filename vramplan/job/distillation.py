@@ -39,7 +39,10 @@ def teacher_of(
     if teacher is None:
         return None, None
     word = raw.distillation
-    if word is None:
+    if word is None and loss == words.TILED:
+        word = words.REVERSE_KL
+        resolver.assume(OTHER_KEY, word, "the default of TRL's DistillationTrainer")
+    elif word is None:
         word = known[0]
         resolver.assume(OTHER_KEY, word, f"the default under {runtime.name}")
     if word not in known:
@@ -100,10 +103,10 @@ def _refused(resolver: Resolver, model: ModelShape, teacher: ModelShape, loss: s
 def _refused_over_logits(resolver: Resolver, model: ModelShape, loss: str) -> bool:
     """TRL's trainer makes one loss, of what both models return."""
     raw, fields = resolver.raw, resolver.fields
-    if loss != "standard" or raw.label_smoothing:
-        fields.refuse(
-            "loss", f"{loss} is not what TRL's GKDTrainer computes", hint="leave loss and label_smoothing out"
-        )
+    tiled = loss == words.TILED
+    if raw.label_smoothing or not (tiled or loss == "standard"):
+        message = f"{loss} is not what TRL's GKDTrainer or DistillationTrainer computes"
+        fields.refuse("loss", message, hint="standard or tiled, without label_smoothing")
     elif not smooths(model.family) or model.takes_images:
         fields.refuse(KEY, f"a teacher of {model.code} is not modelled", hint="leave it out")
     elif raw.compile:
@@ -111,9 +114,11 @@ def _refused_over_logits(resolver: Resolver, model: ModelShape, loss: str) -> bo
     elif raw.activation_checkpointing == words.OPTIMAL:
         fields.refuse("activation_checkpointing", f"{words.OPTIMAL} is not modelled with a teacher", hint="use sqrt")
     elif raw.hold_outputs:
-        fields.refuse("hold_outputs", "true contradicts GKDTrainer, which returns the loss alone", hint="leave it out")
+        fields.refuse(
+            "hold_outputs", "true contradicts TRL's trainer, which returns the loss alone", hint="leave it out"
+        )
     else:
-        if not fields.present("dropout"):
+        if not fields.present("dropout") and not tiled:
             raw.dropout = 0.0
             resolver.assume("dropout", 0.0, "GKDTrainer turns dropout off")
         return False

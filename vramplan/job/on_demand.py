@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vramplan.job.matrix import MOST_JOBS as MOST_JOBS
     from vramplan.job.matrix import expanded as expanded
     from vramplan.job.offload import check_offload_of_states as check_offload_of_states
+    from vramplan.job.old_kernels import old_choice as old_choice
     from vramplan.job.packing import check_packing as check_packing
     from vramplan.job.preferred import without_preferred as without_preferred
     from vramplan.job.qat import qat_of as qat_of
@@ -139,6 +140,7 @@ MODULES = {
     ),
     "vramplan.job.preferred": ("without_preferred",),
     "vramplan.job.releases": ("as_released", "tell_stacked"),
+    "vramplan.job.old_kernels": ("old_choice",),
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),

@@ -123,11 +123,15 @@ def _check_widths(resolver: Resolver, model: ModelShape, qat: FakeQuantization) 
     assert qat.group_size is not None
     names = names_of(model)
     widths = {*names.inputs, model.hidden_size, *(names.tables if qat.embedding else ())}
-    unit = lcm(qat.group_size, MULTIPLES.get(qat.weights, 1))
-    odd = sorted(width for width in widths if width % unit)
+    multiple = MULTIPLES.get(qat.weights, 1)
+    odd = sorted(width for width in widths if width % lcm(qat.group_size, multiple))
     if odd:
-        message = f"groups of {qat.group_size} do not divide the {odd[0]} numbers of a row of {model.name}"
+        row = f"the {odd[0]} numbers of a row of {model.name}"
+        message = f"groups of {qat.group_size} do not divide {row}"
         hint = next((f"qat.group_size: {size}" for size in (128, 64, 32, 16, 8) if _divides(size, widths)), "qat: fp8")
+        if odd[0] % qat.group_size == 0:
+            message = f"{row} are no multiple of {multiple}, which products in {qat.weights} need"
+            hint = "qat: fp8"
         resolver.fields.refuse("qat", message, hint=hint)
 
 

@@ -109,12 +109,15 @@ def tell_stacked(resolver: Resolver, model: ModelShape) -> None:
 
 
 def untraced_release(job: ResolvedJob) -> list[str]:
-    """What of the release that a job names was read or left out, and never compared with a trace."""
+    """What of the releases that a job names was read or left out, and never compared with a trace."""
+    said = []
+    if job.first_flash:
+        said.append(f"attention flash of pytorch_version {job.pytorch_version} was never traced: its code was read")
     if job.transformers_version is None:
-        return []
+        return said
     release = tuple(int(part) for part in job.transformers_version.split("."))
     if job.old_code == NEWEST and release < job.runtime.stacked_experts_since:
-        return [f"{KEY} {job.transformers_version} was never traced with {job.model.code}, which is today's code"]
-    if release < TRACED:
-        return [f"{KEY} {job.transformers_version} was never traced: its code was read"]
-    return []
+        said.append(f"{KEY} {job.transformers_version} was never traced with {job.model.code}, which is today's code")
+    elif release < TRACED:
+        said.append(f"{KEY} {job.transformers_version} was never traced: its code was read")
+    return said

@@ -197,6 +197,7 @@ class _ReplayResolver(Resolver):
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
             transformers_version=raw.transformers_version,
+            first_flash=self.first_flash,
             old_code=self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
             cuda_module_loading=raw.cuda_module_loading,
             allocator=allocator,

@@ -41,6 +41,7 @@ class Resolver:
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None
         self.precision = ""
+        self.first_flash = False  # whether sdpa comes to FlashAttention 1
         self.old_code: OldCode = NEWEST  # of the release of Transformers that the job names
         self.written: Assumption | None = None  # how the checkpoint quantizes its weights, if it does
         self.preferred: list[str] = []  # keys whose default was taken, and may be given up if nothing goes with it

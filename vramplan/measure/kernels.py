@@ -49,17 +49,19 @@ def efficient_backward(_: Any, query: Any, *__: Any) -> int:
 
 
 def embedding_backward(grad: Any, indices: Any, rows: int, *_: Any) -> int:
-    """Bytes: above 3072 indices they are sorted, and parts of segments are summed in fp32.
+    """Bytes: a gradient that is not contiguous is copied; above 3072 indices they are sorted, and parts of segments are
+    summed in fp32.
 
-    Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu.
+    Source: aten/src/ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda, and EmbeddingBackwardKernel.cu.
     """
+    copied = 0 if grad.is_contiguous() else rounded(grad.numel() * grad.element_size())
     count = indices.numel()
     if count <= SORTED_INDICES:
-        return 0
+        return copied
     segments = min(count, rows)
     partial = count // 10 + segments
     scratch = rounded(partial * grad.shape[-1] * 4) + rounded(8 * partial)
-    return scratch + 3 * rounded(8 * count) + 2 * rounded(8 * segments)
+    return copied + scratch + 3 * rounded(8 * count) + 2 * rounded(8 * segments)
 
 
 def foreach_norm(tensors: Any, *_: Any, **__: Any) -> int:
@@ -202,8 +204,9 @@ def _numbers(mask: Any, dtype: Any) -> Any:
     """
     if mask.dtype is not torch.bool:
         return mask
-    numbers = torch.zeros_like(mask, dtype=dtype)
-    return numbers.masked_fill_(mask.logical_not(), float("-inf"))
+    infinity = torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device)
+    zero = torch.scalar_tensor(0.0, dtype=dtype, device=mask.device)
+    return torch.where(mask, zero, infinity)
 
 
 def _aligned(mask: Any) -> Any:

@@ -65,7 +65,9 @@ def with_loss(job: ResolvedJob, model: Any) -> Any:
     if word == "half-logits":
         model.loss_function = _uncast
         return model
-    losses: dict[str, Callable[..., Any]] = {"fused": _fused, "tiled": _tiled}
+    losses: dict[str, Callable[..., Any]] = {"fused": _fused}
+    if job.teacher is None:
+        losses["tiled"] = _tiled
     losses["chunked"] = partial(_chunked, chunks=int(number or 1))
     if casts_first(job):
         losses["fp32-logits"] = _cast_first

@@ -154,11 +154,17 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
             for name in ("_forward_kernel", "_backward_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
             stack.enter_context(patch.object(module, "_use_triton", lambda _: True))
+        if job.loss == "tiled" and job.teacher is not None:
+            module = import_module("trl.kernels.chunked_divergence")
+            for name in ("_stats_kernel", "_jsd_kernel", "_backward_kernel"):
+                stack.enter_context(patch.object(module, name, _Kernel()))
+            for one in (module, import_module("trl.trainer.distillation_trainer")):
+                stack.enter_context(patch.object(one, "_use_triton", lambda _: True))
         if job.loss in ("orpo", "cpo", "simpo"):
             module = import_module("trl.kernels.logprob_entropy")
             for name in ("_forward_kernel", "_backward_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
-        if job.loss == "tiled":
+        if job.loss == "tiled" and job.teacher is None:
             # backward looks there for what gathers the weights of DeepSpeed, and the file imports much else
             utils = SimpleNamespace(maybe_gather_lm_head_ctx=lambda *_: contextlib.nullcontext())
             stack.enter_context(patch.dict(sys.modules, {"trl.trainer.utils": utils}))

@@ -153,6 +153,8 @@ def forward(loop: Loop) -> Any:
     if is_preference(job):
         with saved_on_host(job):
             return None, _divided(job, _preferences(loop))
+    if loop.teacher is not None and job.loss == "tiled":
+        return taught_in_tiles(loop)
     if loop.teacher is not None:
         return taught(loop, casts=casts)
     if not smooths_outside(job):
@@ -225,6 +227,49 @@ def taught(loop: Loop, *, casts: bool) -> Any:
         beta={"forward-kl": 0, "reverse-kl": 1}.get(job.distillation or "", 0.5),
         num_items_in_batch=1,
     )
+    return None, loss
+
+
+def taught_in_tiles(loop: Loop) -> Any:
+    """DistillationTrainer's step: neither model makes logits, and the loss is of what their heads are given.
+
+    The answer is all but the first token. Accelerate's autocast is around the model's forward, which is not called.
+    Source: trl 1.16.0, trainer/distillation_trainer.py, _compute_loss and _get_last_hidden_state.
+    """
+    job, ids = loop.job, loop.batch["input_ids"]
+    diverge = import_module("trl.trainer.distillation_trainer")._chunked_divergence_loss
+    kept = ids.shape[1] - 1
+    input_ids = torch.cat([ids[:, :1], ids[:, 1:]], dim=1)
+    _attention_mask = torch.cat([ids[:, :1], ids[:, 1:]], dim=1)
+    completion_mask = loop.batch["labels"].view(-1)[: ids.shape[0] * kept].view(-1, kept)
+    given = {key: value for key, value in loop.batch.items() if key not in ("input_ids", "labels")}
+
+    def before_head(model: Any) -> Any:
+        own = model.base_model.model if job.adapter is not None and model is loop.model else model
+        last = own.base_model(input_ids=input_ids, **given, use_cache=False).last_hidden_state
+        return last[:, :-1, :][:, -kept:, :]
+
+    def head_of(model: Any) -> Any:
+        return model.get_output_embeddings()
+
+    with saved_on_host(job):
+        student = before_head(loop.model)
+    with torch.no_grad():
+        teacher = before_head(loop.teacher)
+    first, second = head_of(loop.model), head_of(loop.teacher)
+    beta = {"forward-kl": 0.0, "reverse-kl": 1.0}.get(job.distillation or "", 0.5)
+    loss, entropy, count = diverge(
+        student,
+        teacher,
+        first.weight,
+        second.weight,
+        completion_mask,
+        beta,
+        num_items_in_batch=1,
+        student_lm_head_bias=first.bias,
+        teacher_lm_head_bias=second.bias,
+    )
+    del entropy, count
     return None, loss
 
 

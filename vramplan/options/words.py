@@ -81,7 +81,8 @@ RUNTIMES = (*FOLDERS, TEXTBOOK)
 
 TRAINED_BLOCKS = ("all", "lisa:N", "badam")  # how many of a model are trained at a time
 SPLITS = ("tensor", "pipeline", "context")  # a replica of the model has so many devices
-DISTILLATIONS = ("forward-kl", "reverse-kl", "symmetric-kl", "jsd")  # of a student from its teacher
+REVERSE_KL = "reverse-kl"
+DISTILLATIONS = ("forward-kl", REVERSE_KL, "symmetric-kl", "jsd")  # of a student from its teacher
 LORA_KERNELS = ("mlp", "qkv", "o")  # of which layers the functions of Axolotl are
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 

@@ -23,6 +23,7 @@ class PlannerBehaviour:
     minds_micro_batches: bool = False  # of a step: a stage of a pipeline holds more for them than for those in flight
     keeps_buffers: bool = False  # gradients are added to buffers that are there from the first micro-step on
     smoothed_loss: str = SMOOTHED  # the loss that smoothed labels make
+    taught_in_tiles: str | None = None  # the same where the job's loss is made by tiles
     taught_loss: str | None = None  # that of a teacher beside the model; None: the job's own, with a divergence
 
     def optimizer_of(self, job: ResolvedJob) -> str:

@@ -9,12 +9,12 @@ from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, OUTSIDE_LOSSES, SMOOTHED
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, OUTSIDE_LOSSES, SMOOTHED, TILED
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
-from vramplan.values.parallel import ZERO3, ZERO_STAGES, is_fsdp
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3, ZERO_STAGES, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -86,6 +86,8 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         tiled_mlp=job.tiled_mlp,
         adam_denominators=(release_of(job) or job.runtime.foreach_adam_in_place_since)
         < job.runtime.foreach_adam_in_place_since,
+        gathers_ahead=_gathers_ahead(job),
+        first_flash=job.first_flash,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
@@ -187,6 +189,13 @@ def release_of(job: ResolvedJob) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
+def _gathers_ahead(job: ResolvedJob) -> bool:
+    """Whether FSDP1 gathers as many units as the program comes to, while the device is behind."""
+    is_first = job.sharding is not None and job.sharding.kind in (FSDP, FSDP_GRAD_OP) and job.sharding.version == 1
+    since = job.runtime.limited_gathers_since
+    return is_first and (release_of(job) or since) < since
+
+
 def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
     """Whether gradients stay after the step, filled with zeros, as `zero_grad` left them before PyTorch 2.0.
 
@@ -198,7 +207,10 @@ def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
 
 def loss_of(job: ResolvedJob) -> str:
     """The loss that the job's iteration computes."""
-    taught = None if job.teacher is None else planning_of(job).taught_loss
+    planning = planning_of(job)
+    taught = None
+    if job.teacher is not None:
+        taught = planning.taught_in_tiles if job.loss == TILED else planning.taught_loss
     if taught is not None:
         return taught
     if job.label_smoothing and (job.loss.startswith("chunked:") or job.loss == FP32_LOGITS):

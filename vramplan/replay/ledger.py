@@ -45,10 +45,11 @@ class Unseen:
     gradients that met of each sum. `turned` has, of what a convolution makes, the bytes of the
     copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample. `rows` has the
     bytes of what one row of all samples has, at a micro-batch, before they are rounded. `handed_on` are storages of a
-    unit's copies each of which lets go of that of the one before.
+    unit's copies each of which lets go of that of the one before. `awaited` are storages that another stream uses, and
+    that are free when it has come so far.
     """
 
-    __slots__ = ("handed_on", "rows", "summed", "turned", "unjoined")
+    __slots__ = ("awaited", "handed_on", "rows", "summed", "turned", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined: set[int] = set()
@@ -56,6 +57,7 @@ class Unseen:
         self.turned: dict[int, tuple[int, int]] = {}
         self.rows: dict[int, Callable[[int], int]] = {}
         self.handed_on: set[int] = set()
+        self.awaited: set[int] = set()
 
 
 class Ledger:

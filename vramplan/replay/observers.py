@@ -140,13 +140,20 @@ class Release:
     """The role of the PyTorch release whose operators run. Without a number it is the release that was traced.
 
     With `composed_norms`, `nn.RMSNorm` consists of several operators, as it did before it had a kernel of its own. With
-    `adam_denominators`, foreach Adam makes denominators of square roots that are still there.
+    `adam_denominators`, foreach Adam makes denominators of square roots that are still there. With `first_flash`, the
+    flash kernel of scaled_dot_product_attention is FlashAttention 1.
     """
 
     def __init__(
-        self, pytorch: tuple[int, int] | None = None, *, composed_norms: bool = False, adam_denominators: bool = False
+        self,
+        pytorch: tuple[int, int] | None = None,
+        *,
+        composed_norms: bool = False,
+        adam_denominators: bool = False,
+        first_flash: bool = False,
     ) -> None:
-        self.pytorch, self.composed_norms, self.adam_denominators = pytorch, composed_norms, adam_denominators
+        self.pytorch, self.composed_norms = pytorch, composed_norms
+        self.adam_denominators, self.first_flash = adam_denominators, first_flash
 
 
 class Kernels:
@@ -182,7 +189,7 @@ class Accumulation:
     waits = False  # more of the same gradients come, and until then they count as parts
 
 
-Comparing = Callable[[Sequence[Tensor], Tensor], Tensor]
+Comparing = Callable[[Sequence[Any], Tensor], Tensor]
 
 
 class Teacher:

@@ -76,6 +76,8 @@ class Setup(NamedTuple):
     distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
     tiled_mlp: int | None = None  # tiles that the MLP of each block runs in
     adam_denominators: bool = False  # of a PyTorch whose foreach Adam has denominators beside square roots
+    gathers_ahead: bool = False  # of a PyTorch whose FSDP1 has no limit of units that are gathered
+    first_flash: bool = False  # of a PyTorch whose flash kernel is FlashAttention 1
     composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
     casts_buffers: bool = False  # a device without what FSDP1 shares, whose buffers have the type that it gathers
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

@@ -144,8 +144,8 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        old = Release(setup.pytorch, composed_norms=setup.composed_norms, adam_denominators=setup.adam_denominators)
-        tape.enlist(Release, old)
+        old = {"adam_denominators": setup.adam_denominators, "first_flash": setup.first_flash}
+        tape.enlist(Release, Release(setup.pytorch, composed_norms=setup.composed_norms, **old))
         # what the allocator plays is asked for no time, but for the replay that tests compare with
         self.ran = Launches(tape) if tape.direct or not tape.unrolled else None
         self.techniques = techniques_of(setup, tape, self.precision)

@@ -39,6 +39,7 @@ ASSUMED, REMEDIES = 4, 3  # that are named
 
 EVERYTHING = "*"
 STATES = ("weights", "master", "gradients", "optimizer")
+WEIGHTS = {"gptq-int4": "int4 weights packed as GPTQ's"}  # which stands for those of AWQ and AQLM too
 STORED = ("activations", "temporaries", "workspace")
 AT_STAKE: Mapping[str, tuple[str, ...]] = {
     "runtime": (EVERYTHING,),
@@ -145,7 +146,7 @@ def _title(result: FitResult, width: int) -> list[Line]:
     parts = [f"{model} on {count}{elide(name_of(job.get('gpu')), room)}"]
     parts += shared_words(job)
     parts += [str(job.get("precision"))] if job.get("precision") else []
-    parts += [f"{result.weight_dtype} weights"] if result.weight_dtype else []
+    parts += [WEIGHTS.get(result.weight_dtype, f"{result.weight_dtype} weights")] if result.weight_dtype else []
     parts += sample_words(job)
     return wrap([Span(verdict, result.verdict), Span("  " + ", ".join(parts), "strong")], width, rest=2)[:2]
 

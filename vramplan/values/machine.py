@@ -97,6 +97,8 @@ class Runtime(NamedTuple):
     workspaces_since: tuple[int, int] = (2, 0)  # the workspaces of cuBLAS are in the caching allocator
     gradients_set_to_none_since: tuple[int, int] = (2, 0)  # zero_grad frees gradients unless it is told not to
     foreach_adam_in_place_since: tuple[int, int] = (2, 1)  # its denominators are the square roots, in place
+    limited_gathers_since: tuple[int, int] = (2, 1)  # FSDP1 waits before it gathers a third unit
+    second_flash_since: tuple[int, int] = (2, 2)  # its flash kernel is FlashAttention 2
     # and of Transformers, in models that are built like Llama
     logits_returned_since: tuple[int, int] = (4, 46)  # as they are, not in fp32
     shifted_labels_since: tuple[int, int] = (4, 49)  # its loss shifts labels, not logits

@@ -1,10 +1,10 @@
 """ZeRO-Infinity's parameters on NVMe: what of them stays on the host, and the buffers that the rest passes through.
 
 The groups of parts that are stepped together stay in the memory of the host, pinned, as long as they fit in what is
-allowed. Of the others each part of at least 1 MiB is a file; smaller ones stay pinned one by one, and those of
-parameters that are always whole stay on the device. A part comes into one of the buffers before it is gathered, and
-the buffer is taken until the whole parameter goes. What comes next is read ahead, into the buffers that are free; what
-is still on NVMe when it is come to ends the gathering ahead.
+allowed. Of the others each part of at least 1 MiB is a file; smaller ones stay pinned one by one, also those of
+parameters that are always whole: which these are is not known yet when a parameter is cut. A part comes into one of the
+buffers before it is gathered, and the buffer is taken until the whole parameter goes. What comes next is read ahead,
+into the buffers that are free; what is still on NVMe when it is come to ends the gathering ahead.
 
 Where DeepSpeed would stop for want of buffers, the walk goes on and says so.
 
@@ -20,13 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.engines.deepspeed.order import Order
-from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES, Offloaded3
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
-from vramplan.replay.record import StandingState
-from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.hosted import HostStates, pinned_block
-from vramplan.replay.tensors import Tensor
 from vramplan.values.parallel import ParameterDrive
 
 ALIGNED_BYTES = 1024  # what is written is a multiple of it, for aio's one thread (swap_tensor/utils.py)
@@ -107,10 +104,6 @@ class Swapped3(Offloaded3):
             self.in_buffers[one] = False
             self.read += self._whole_pieces(self.parts[one])
 
-    def _copied(self, one: int, category: str = COMMUNICATION) -> Tensor | None:
-        """A part that is on the device is not copied there."""
-        return None if self.stays[one] and one in self.away else super()._copied(one, category)
-
     def _prefetch(self) -> None:
         """Then what comes after is read, as far as there are buffers."""
         super()._prefetch()
@@ -148,12 +141,6 @@ class Swapped3(Offloaded3):
         self._free_buffers()
 
     # ------------------------------------------------------------------------------------------------ what is where
-    def states(self) -> list[StandingState]:
-        """Parts of small parameters too, which stay where they are gathered."""
-        itemsize = self.policy.dtype.itemsize
-        kept = sum(rounded(self.parts[one] * itemsize) for one in self.away if self.stays[one])
-        return [*super().states(), StandingState("weights", kept, 0)]
-
     def _parameters_on_host(self) -> tuple[int, int]:
         """The buffer of those that stay, the small ones, the buffers of the others, and one that the step fills.
 
@@ -167,23 +154,18 @@ class Swapped3(Offloaded3):
             largest = groups.index(max(groups))
             first = sum(counts[:largest])
             buffers += sum(map(self._whole_pieces, self.sizes[first : first + counts[largest]]))
-        small = {one for one, stays in enumerate(self.stays) if not stays and one not in self.files}
+        small = {one for one, _ in enumerate(self.parts) if one not in self.files}
         pinned = [self.flat * itemsize, *(self.parts[one] * itemsize for one in small)]
         held = self.flat + sum(self.parts[one] for one in small & self.away) + buffers
         return held * itemsize, sum(map(pinned_block, pinned)) + buffers * itemsize
 
     def host_states(self, small: int) -> HostStates:
-        """The same, and what is read and written of the parameters; those that stay on the host are files too.
-
-        Parts that stay on the device come there from the host that has stepped them.
-        """
+        """The same, and what is read and written of the parameters; those that stay on the host are files too."""
         itemsize = self.policy.dtype.itemsize
         plain = super().host_states(small)
         written = sum(self._whole_pieces(self.parts[one]) for one in self.swapped) * itemsize
         files = sum(self._whole_pieces(self.parts[one]) for one in self.files) * itemsize
-        stepped = sum(self.parts[one] for one in self.away if self.stays[one]) * itemsize
         return plain._replace(
-            to_device_bytes=plain.to_device_bytes + stepped,
             drive_bytes=plain.drive_bytes + files,
             to_drive_bytes=plain.to_drive_bytes + written,
             from_drive_bytes=plain.from_drive_bytes + self.read * itemsize,

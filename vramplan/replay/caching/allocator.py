@@ -7,7 +7,7 @@ segment that is free as a whole can go back, which it does when the device has n
 Source: c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator: malloc, get_free_block, should_split,
 alloc_found_block, free_block, try_merge_blocks, garbage_collect_cached_blocks, release_available_cached_blocks and
 release_cached_blocks. Blocks used on several streams (record_stream) are free at once here, and not when a later call
-finds their events done; captured graphs have pools of their own, which are not simulated.
+finds their events done (but see ahead.py); captured graphs have pools of their own, which are not simulated.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
+from vramplan.replay.caching.ahead import with_late_ends
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, NoSegment
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.ledger import rounded
@@ -87,8 +88,10 @@ class SimulatedRun:
         first: Record | None,
         workspaces: tuple[int, ...],
         is_turned: bool = False,
+        *,
+        waits: bool = True,
     ) -> None:
-        """The arguments are those of `reserve`."""
+        """The arguments are those of `reserve`; `waits`: what other streams use is free late, if a record says so."""
         self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
         self.allocator = CachingAllocator(settings, limit_bytes)
         self.iteration = 0
@@ -101,6 +104,11 @@ class SimulatedRun:
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
         turned = record.turned if is_turned else {}
         self.requests = _with_copies(record, micro_batch_size, self.sizes) if turned else record.requests
+        self.at_once: Callable[[], SimulatedRun] | None = None  # the run that waits for what other streams use
+        if waits and record.awaited:
+            given = (record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned)
+            self.at_once = lambda: SimulatedRun(*given, waits=False)
+            self.requests = with_late_ends(self.requests, record.awaited, record.operators)
         if first is None:
             begins = record, self.requests, self.sizes
         else:
@@ -143,6 +151,9 @@ class SimulatedRun:
                 elif allocator.peak_reserved_bytes == before and (self.iteration > 2 or not allocator.retries):
                     break
         except NoSegment as error:
+            if self.at_once is not None:
+                yield from self._waiting(self.at_once())
+                return
             failure = Failure(
                 iteration=self.iteration,
                 phase=self.phase,
@@ -164,6 +175,18 @@ class SimulatedRun:
             iterations=self.iteration,
             failure=failure,
         )
+
+    def _waiting(self, other: SimulatedRun) -> Generator[Reservation | None, None, None]:
+        """Where there is no segment, the allocator waits for other streams before it gives what is free back.
+
+        From there on what they use is taken to be free at once.
+        Source: c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks, synchronize_and_free_events.
+        """
+        other.allocator.most_bytes = self.allocator.most_bytes
+        self.allocator.close()
+        self.allocator = other.allocator
+        for found in other._course:
+            yield found if found is None else found._replace(retries=found.retries + 1)
 
     def _unbroken(self, act: Callable[[], None]) -> Iterator[None]:
         """What is done at once; whether it reserves too much is looked at behind it."""

@@ -46,11 +46,13 @@ LOGITS = "logits"  # no loss: the caller makes it of the logits
 SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
 ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they are the likeliest
 TOKEN_SCORES = "token-scores"  # the same without the mean logits
+HIDDEN = "hidden"  # no loss: what the head would be given, and the head
 TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 SMOOTHED_FP32 = f"{SMOOTHED}-{FP32_LOGITS}"
 LABEL_SMOOTHER = "label-smoother"
 DISTILLED = "distilled"  # a divergence of its logits from those of a teacher
+TILED_DIVERGENCE = "tiled-divergence"  # the same by tiles of both heads
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
 DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
 KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF = "kto", "kto-precomputed", "kto-adapter-off"  # the same over single sequences
@@ -60,6 +62,7 @@ LOGIT_PAIRS = (ORPO, CPO, SIMPO)
 OUTSIDE_LOSSES = {
     LABEL_SMOOTHER: LOGITS,
     DISTILLED: LOGITS,
+    TILED_DIVERGENCE: HIDDEN,
     TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
     **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),

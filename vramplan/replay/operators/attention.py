@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.replay.observers import Release
 from vramplan.replay.operators.views import (
     Grads,
     autocast_half,
     narrow,
     pad_last,
     repeat_interleave,
+    stored_by_position,
 )
 from vramplan.replay.recorder import Saved, Tape, rounded
-from vramplan.replay.tensors import FP32, INT64, Tensor, dense_like, normalised, round_up
+from vramplan.replay.tensors import FP32, INT64, Tensor, dense_like, round_up
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
 FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a multiple of 8 elements
@@ -55,6 +57,10 @@ def scaled_dot_product(
         return masked_attention(q, k, v, mask, dropout_p)
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     head = v.shape[3]
+    if backend == "flash" and q.tape.role(Release).first_flash and k.shape[1] == q.shape[1]:
+        from vramplan.replay.operators.first_flash import first_flash
+
+        return first_flash(q, k, v)
     if backend == "flash":
         missing = -q.shape[3] % FLASH_HEAD_MULTIPLE
         if missing:
@@ -170,7 +176,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, wider
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length
         tape.work(scores * (3 * width + 2 * value_width), scores * width, width)
-        grads = tuple(_stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
@@ -180,7 +186,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, wider
     if kept is not None:
         return _again(node, kept)
     tape.work(2 * batch * heads * length * kv_length * (width + value_width), 0, width)
-    out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
+    out = stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
     lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
     if row is not None and rows:
@@ -207,12 +213,3 @@ def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
     out = out.alias(out.shape, out.strides, node)
     out.tape.save(node, out, lse, seed, offset)
     return out
-
-
-def _stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None, width: int | None = None) -> Tensor:
-    """[B, a, S, d] stored as [B, S, a, d]; d is that of x unless said otherwise."""
-    batch, heads, length, own = x.shape
-    width = width or own
-    shape = (batch, heads, length, width)
-    strides = normalised(shape, (length * heads * width, width, heads * width, 1))
-    return tape.new(operator, shape, x.dtype, x.batched, strides, node)

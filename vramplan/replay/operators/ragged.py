@@ -71,7 +71,9 @@ def ends_of_pieces(tape: Tape, pieces: int, operator: str = "cumsum") -> Tensor:
     Source: transformers 5.23, vision_utils.py, get_vision_cu_seqlens and get_vision_window_index.
     """
     ends = tape.new(operator, (pieces * tape.batch + 1,), INT32, False)
-    index = len(tape.fixed) - 1
+    if ends.storage is None or ends.storage.index < 0:  # a compiled step does not store it yet
+        return ends
+    index = ends.storage.index
     fixed, each = (tape.fixed[index], 0) if tape.direct else (0, INT32.itemsize * pieces)
     tape.resize(index, fixed, each, lambda batch: rounded(INT32.itemsize * (pieces * batch + 1)))
     return ends

@@ -109,6 +109,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         clips=setup.max_gradient_norm is not None,
         hosted=setup.optimizer if setup.offload else None,
         replicated=setup.sharding.replicas > 1,
+        gathers_ahead=setup.gathers_ahead,
         gradients_go=frees_gradients(setup),
     )
     redistribute = None

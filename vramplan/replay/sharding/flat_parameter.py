@@ -94,7 +94,18 @@ class FlatParameters(FullyShard):
         if unit.gathered is None:
             gathered = self.tape.new("all_gather", (own * shards,), dtype, False, category=GATHERED)
             unit.gathered = [self.tape.on_another_stream(gathered)]
+            self._await(gathered)
+            del gathered
         del shard
+
+    def _await(self, tensor: Tensor) -> None:
+        """What another stream uses is free when that has come so far, which no limit of units holds near the program.
+
+        Source: _flat_param.py, FlatParamHandle._free_unsharded_flat_param, and _runtime_utils.py, _reduce_grad
+        (record_stream), and PyTorch 2.0, _unshard without a limit (limit_all_gathers).
+        """
+        if self.policy.gathers_ahead and tensor.storage is not None:
+            self.tape.unseen.awaited.add(tensor.storage.index)
 
     def _copy_out(self, unit: GatheredUnit, *, in_forward: bool) -> None:
         """The collective writes to where the weights are."""
@@ -215,6 +226,7 @@ class FlatParameters(FullyShard):
         tape, policy = self.tape, self.policy
         unit.used_by_backward, unit.is_reduced = False, True
         whole = complete.pop()
+        self._await(whole)
         weights = self._weights(unit)
         total, own = self._elements_of(weights)
         dtype = self._dtype_of(weights)

@@ -43,6 +43,7 @@ class ShardPolicy(NamedTuple):
     own: tuple[str, ...] = ()  # parts of the model that are units of their own: EMBEDDINGS, HEAD
     norm_with_head: bool = False  # the last norm is in the head's unit
     keeps_head: bool = False  # the head's unit stays whole from forward to backward all the same
+    gathers_ahead: bool = False  # as many units as the program comes to, of version 1
     gradients_go: bool = False  # the optimizer lets go of each gradient before its step is over
     keeps_whole: bool = False  # whole gradients of earlier micro-steps are states: none of them goes
 

@@ -11,7 +11,16 @@ from typing import Any
 
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
-from vramplan.replay.models.modules import DISTILLED, LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
+from vramplan.replay.models.modules import (
+    DISTILLED,
+    LABEL_SMOOTHER,
+    LOGIT_PAIRS,
+    PREFERENCES,
+    REWARD,
+    TILED,
+    TILED_DIVERGENCE,
+    Recipe,
+)
 from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
 from vramplan.replay.record import Record, StandingState
@@ -212,6 +221,7 @@ OBJECTIVES = {
     TILED: "vramplan.replay.techniques.objectives:ScoresTokens",
     LABEL_SMOOTHER: "vramplan.replay.techniques.objectives:SmoothsLabels",
     DISTILLED: "vramplan.replay.techniques.distillation:Distils",
+    TILED_DIVERGENCE: "vramplan.replay.techniques.tiled_distillation:DistilsInTiles",
     **dict.fromkeys(PREFERENCES, "vramplan.replay.techniques.preference_pairs:Preferences"),
     **dict.fromkeys(LOGIT_PAIRS, "vramplan.replay.techniques.pair_losses:LogitPairs"),
     REWARD: "vramplan.replay.techniques.pair_losses:Rewards",

@@ -7,7 +7,15 @@ from typing import Any
 
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models import own
-from vramplan.replay.models.modules import DISTILLED, LOGITS, Output, Recipe, Segment
+from vramplan.replay.models.modules import (
+    DISTILLED,
+    HIDDEN,
+    LOGITS,
+    TILED_DIVERGENCE,
+    Output,
+    Recipe,
+    Segment,
+)
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
 from vramplan.replay.operators.views import split
@@ -18,9 +26,10 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
-from vramplan.replay.techniques.losses import CHUNKED
+from vramplan.replay.techniques.losses import CHUNKED, BeforeHead
 from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.techniques.second_model import bytes_beside, run_beside
+from vramplan.replay.techniques.tiled_distillation import chunked_divergence_loss
 from vramplan.replay.tensors import INT64, Tensor
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import is_fsdp
@@ -57,7 +66,7 @@ def is_whole(setup: Setup) -> bool:
     Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, GKDTrainer.__init__; accelerate 1.15, accelerator.py,
     Accelerator.prepare_model with `evaluation_mode`.
     """
-    return setup.loss == DISTILLED and setup.sharding is not None and is_fsdp(setup.sharding.kind)
+    return setup.loss in (DISTILLED, TILED_DIVERGENCE) and setup.sharding is not None and is_fsdp(setup.sharding.kind)
 
 
 class Teaches(Technique, Teacher):
@@ -85,7 +94,9 @@ class Teaches(Technique, Teacher):
         taught, buffers, weights = run_beside(setup, self.tape, recipe, self._logits, whole=whole)
         self.at.append(StandingState("reference", bytes_beside(buffers, weights, setup, whole=whole), 0))
 
-        def compare(logits: Sequence[Tensor], labels: Tensor) -> Tensor:
+        def compare(logits: Sequence[Any], labels: Tensor) -> Tensor:
+            if setup.loss == TILED_DIVERGENCE:
+                return chunked_divergence_loss(word, logits[0], taught[0], labels)
             if setup.loss == DISTILLED:
                 return jensen_shannon(word, logits[0], taught[0], labels)
             if not setup.loss.startswith(CHUNKED):
@@ -106,10 +117,18 @@ class Teaches(Technique, Teacher):
             precision = precision_of(STORED)  # no policy of mixed precision casts what FSDP does not wrap
         recipe = recipe_of(alone, precision)
         if own(teacher.family, "logits_of", None) is None:
-            recipe = recipe._replace(loss=LOGITS)
+            recipe = recipe._replace(loss=HIDDEN if setup.loss == TILED_DIVERGENCE else LOGITS)
         return recipe._replace(recomputes_core=False, returns_cache=setup.loss == DISTILLED)
 
-    def _logits(self, model: Any) -> list[Tensor]:
+    def _before_head(self, model: Any) -> BeforeHead:
+        """What its head would be given; the trainer's autocast is not around it."""
+        self.tape.autocast = None
+        positions = self.beside if self.setup.packed else []
+        found = model(self.ids, self.ids, *positions).logits
+        assert isinstance(found, BeforeHead)
+        return found._replace(hidden=self.tape.role(Sharding).after_model(found.hidden))
+
+    def _logits(self, model: Any) -> list[Any]:
         """In the chunks that the teacher's own code makes, else all at once."""
         self.tape.dismiss(Teacher)  # which it has none of
         teacher = self.setup.teacher
@@ -117,6 +136,8 @@ class Teaches(Technique, Teacher):
         if own(teacher.family, "logits_of", None) is not None:
             found: list[Tensor] = model.logits_of(self.ids)
             return found
+        if self.setup.loss == TILED_DIVERGENCE:
+            return [self._before_head(model)]
         cache = ReturnsCache(teacher)
         if self.setup.loss == DISTILLED:
             self.tape.enlist(KeyValues, cache)

@@ -13,6 +13,7 @@ from vramplan.replay.models.modules import (
     CAUSAL_LM,
     FP32_LOGITS,
     HALF_LOGITS,
+    HIDDEN,
     LOGITS,
     SCORES,
     SMOOTHED,
@@ -33,6 +34,7 @@ from vramplan.replay.operators.views import after, contiguous, narrow, split, to
 from vramplan.replay.techniques.preference import fused_lm_head
 from vramplan.replay.techniques.smoothing import smoothed_cross_entropy, smoothed_sum
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
+from vramplan.tuples import NamedTuple
 from vramplan.values.machine import Gpu
 
 CHUNKED, FUSED = "chunked:", "fused"
@@ -51,6 +53,14 @@ def fused_on(gpu: Gpu) -> str | None:
     return FUSED_BEFORE_AMPERE if major.isdigit() and int(major) < 8 else FUSED
 
 
+class BeforeHead(NamedTuple):
+    """What a head is given, and the head, where the caller makes a loss of both."""
+
+    hidden: Tensor
+    weight: Parameter
+    bias: Parameter | None
+
+
 def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
     """The head of a causal language model with another loss than its own."""
     loss = recipe.loss
@@ -59,6 +69,8 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         return Output(causal_lm_loss(logits, labels, recipe), logits)
     if loss == LOGITS:
         return Output(None, as_returned(project(hidden, weight, bias, recipe), recipe))
+    if loss == HIDDEN:
+        return Output(None, BeforeHead(hidden, weight, bias))
     if loss in (SCORES, ALL_SCORES, TOKEN_SCORES):
         others = loss != SCORES
         return fused_lm_head(hidden, weight, bias, labels, with_others=others, with_mean=loss == ALL_SCORES)
