@@ -253,7 +253,7 @@ def test_momentum_of_sgd_is_read(tmp_path: Any) -> None:
         assert run("read", file, "--format", "json").document["job"]["optimizer"] == word
 
 
-SEEDS = range(6)
+SEEDS = range(12)
 
 
 def drawn(name: str, seed: int) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5765 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5770 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
   fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
@@ -87,7 +87,7 @@ adapter: ia3 | 208 | adapted, adapters, adapters_more, block_kinds, decoders, di
   gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   lfm2_moe, llama, llama4, llava, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1852 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1853 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
   lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -133,11 +133,11 @@ compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, ti
   opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert, bloom, deepseek, gemma,
   gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, llama under torchtitan, llama under torchtune,
   mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
-distillation: forward-kl | 16 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
+distillation: forward-kl | 18 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
   llama, llama under torchtune
-distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gemma, llama, olmo2, phi3
-distillation: reverse-kl | 14 | taught, torchtune_taught | llama under torchtune, mistral, qwen3 | llama, llama under
-  torchtune
+distillation: jsd | 13 | taught | gemma, llama, mistral, olmo2, phi, phi3, qwen2 | gemma, llama, olmo2, phi, phi3
+distillation: reverse-kl | 23 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama under torchtune,
+  mistral, phi, qwen3 | gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
 ema: true | 146 | adapted, distilbert, fused_lora, galore, liger, master, met, optimizers, precisions,
   sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, deepseek_v3, distilbert,
@@ -222,8 +222,8 @@ loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, g
 loss: orpo | 1 | preference | llama | llama
 loss: reward | 8 | preference | llama | llama
 loss: simpo | 4 | preference | llama | llama
-loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
-  gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
+loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
+  phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
 max_gradient_norm | 722 | adapted, block_kinds, distilbert, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions,
@@ -429,7 +429,7 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4100 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4101 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
   fused_lora_shared, galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted,
@@ -468,13 +468,13 @@ precision: fsdp | 489 | flat_adapters, flat_host, flat_parameter, foundry, fully
   llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
   neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm
-precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+precision: mixed | 1671 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads, host_activations, hosted,
   images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference,
-  random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing, suite, tiled_mlp_shared, tiles,
-  vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava,
+  random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared,
+  tiles, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava,
   ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
   qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
   qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
@@ -483,7 +483,7 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3542 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3554 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
   fused_lora_shared, galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear,
@@ -624,10 +624,10 @@ activation_checkpointing: full + checkpoint_reentrant: true | 378 | adapted, blo
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
+activation_checkpointing: full + distillation: forward-kl | 10 | taught, torchtune_taught | llama, llama under
   torchtune
-activation_checkpointing: full + distillation: jsd | 3 | taught | llama, olmo2
-activation_checkpointing: full + distillation: reverse-kl | 9 | taught, torchtune_taught | llama, llama under
+activation_checkpointing: full + distillation: jsd | 6 | taught | llama, olmo2
+activation_checkpointing: full + distillation: reverse-kl | 10 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: symmetric-kl | 7 | torchtune_taught | llama under torchtune
 activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master, met, optimizers, precisions,
@@ -670,7 +670,7 @@ activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, g
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
-activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
+activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: full + max_gradient_norm | 333 | adapted, flat_adapters, flat_host, flat_parameter,
@@ -782,7 +782,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2039 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2040 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, distilbert, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
   fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt,
@@ -805,15 +805,16 @@ activation_checkpointing: full + precision: fsdp | 263 | flat_adapters, flat_hos
   litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama
   under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under
   litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 882 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 883 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
   liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
-  replicated, rounded, seq2seq, smoothing, suite, tiled_mlp_shared, tiles, vision, zero, zero_adapters, zero_offload |
-  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
-  llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1698 | adapted, adapters, adapters_more, attention, block_kinds,
+  replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, zero, zero_adapters,
+  zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1701 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, half_logits, heads, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more,
@@ -1211,7 +1212,7 @@ adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_com
   under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
-adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
+adapter: lora + distillation: reverse-kl | 13 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune
 adapter: lora + ema: true | 21 | fused_lora, met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2,
   lfm2_moe, llama, nemotron_h, neox, olmo2, opt, phi3
@@ -1232,7 +1233,7 @@ adapter: lora + loss: chunked | 269 | fused_lora, liger, litgpt, met, short_conv
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
-adapter: lora + loss: tiled | 2 | tiled | llama, phi
+adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
 adapter: lora + max_gradient_norm | 151 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, tiled_mlp, tiled_mlp_shared, tiles, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
@@ -1311,7 +1312,7 @@ adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lo
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 668 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 669 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
   lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled,
@@ -1526,16 +1527,21 @@ compile: true + precision: pure | 126 | compile, compile_beside, compile_more, m
 compile: true + quantization: nf4 | 2 | compile_beside | llama
 compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
+distillation: forward-kl + loss: tiled | 2 | taught | llama
 distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
 distillation: forward-kl + optimizer: sgd-momentum | 1 | torchtune_taught | llama under torchtune
-distillation: forward-kl + precision: pure | 15 | taught, torchtune_taught | llama, llama under torchtune
+distillation: forward-kl + precision: pure | 16 | taught, torchtune_taught | llama, llama under torchtune
+distillation: jsd + loss: tiled | 6 | taught | llama, phi
 distillation: jsd + max_gradient_norm | 3 | taught | gemma, llama
 distillation: jsd + precision: amp | 4 | taught | gemma, llama, olmo2, phi3
-distillation: jsd + precision: pure | 3 | taught | llama
+distillation: jsd + precision: mixed | 1 | taught | llama
+distillation: jsd + precision: pure | 7 | taught | llama, phi
 distillation: reverse-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
+distillation: reverse-kl + loss: tiled | 9 | taught | gemma2, gpt2, granite, llama, phi
 distillation: reverse-kl + max_gradient_norm | 1 | taught | llama
-distillation: reverse-kl + precision: amp | 1 | taught | llama
-distillation: reverse-kl + precision: pure | 12 | torchtune_taught | llama under torchtune
+distillation: reverse-kl + precision: amp | 2 | taught | llama
+distillation: reverse-kl + precision: pure | 19 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama
+  under torchtune
 distillation: symmetric-kl + loss: chunked | 10 | torchtune_taught | llama under torchtune
 distillation: symmetric-kl + precision: pure | 12 | torchtune_taught | llama under torchtune
 ema: true + frozen: parts | 9 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe, nemotron_h
@@ -1911,8 +1917,10 @@ loss: tiled + optimizer: adam | 1 | tiled | gemma2
 loss: tiled + optimizer: rmsprop | 1 | tiled | gemma
 loss: tiled + optimizer: sgd | 1 | tiled | glm4
 loss: tiled + optimizer_in_backward: true | 1 | tiled | gemma2
-loss: tiled + precision: amp | 12 | tiled | gemma, glm4, gpt2, llama, mixtral, olmo2, phi3
-loss: tiled + precision: pure | 11 | tiled | gemma, gemma2, glm4, gpt2, mixtral, neox, phi, phi3
+loss: tiled + precision: amp | 13 | taught, tiled | gemma, glm4, gpt2, llama, mixtral, olmo2, phi3
+loss: tiled + precision: mixed | 1 | taught | llama
+loss: tiled + precision: pure | 23 | taught, tiled | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, phi,
+  phi3
 loss: tiled + quantization: nf4 | 2 | tiled | mixtral, phi
 loss: tiled + quantization: nf4-double | 1 | tiled | llama
 loss: tiled + weight_dtype: 16 bits | 2 | tiled | gemma, llama
