@@ -51,14 +51,15 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     followed = (FLAT,) if word == BADAM else (FLAT, FULLY_SHARD)
     of_shards = is_fsdp(raw.sharding) and version in followed and raw.split is None
     alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
+    near = "one GPU, or --sharding fsdp" + (" with --fsdp-version 1" if word == BADAM else "")
     if raw.sharding == DDP:
         message = (
             f"{given} trains other blocks than the one that DDP knew when it wrapped the model: it reduces no others"
         )
-        fields.refuse(KEY, message, hint="leave parallel out; or shard with fsdp_version 1")
+        fields.refuse(KEY, message, hint=near)
     elif not (alone or of_shards):
         where = "on one device and under FSDP1" if word == BADAM else "on one device and under FSDP"
-        fields.refuse(KEY, f"{given} is modelled {where}", hint="leave parallel out")
+        fields.refuse(KEY, f"{given} is modelled {where}", hint=near)
     known = ("amp-", "pure-", "fsdp-bf16", "fsdp-fp16") if of_shards else ("amp-", "pure-")
     if precision not in ("fp32",) and not precision.startswith(known):
         fields.refuse(KEY, f"{given} is not modelled with {precision}", hint="precision: amp-bf16 or pure-bf16")
