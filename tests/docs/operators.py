@@ -86,6 +86,8 @@ TITLES = {
     "vramplan.engines.torchtune.operators": "torchtune's rotary positions and compiled blocks",
     "vramplan.replay.operators.fused_norms": "torchtitan's norm, positions and compiled loss",
     "vramplan.replay.operators.flex_attention": "FlexAttention, and a norm without a weight",
+    "vramplan.replay.operators.first_flash": "FlashAttention 1, of PyTorch 2.0 and 2.1",
+    "vramplan.replay.operators.tiled_divergence": "The tiled loss of TRL's DistillationTrainer",
     "vramplan.replay.operators.dtensor": "Tensor parallelism by DTensor",
     "vramplan.engines.torchtitan.chunked": "torchtitan's loss in parts of the tokens",
     "vramplan.engines.megatron.tensor_parallel": "Megatron-LM's split layers and fusions",

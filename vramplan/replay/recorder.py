@@ -9,7 +9,7 @@ from typing import Any
 
 from vramplan.replay.checkpoints import RECOMPUTED, Frame, Saved
 from vramplan.replay.guests import Guests
-from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, FP32, DType, Shape, dense_like, round_up
+from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, FP32, DType, Shape, dense_like, normalised, round_up
 from vramplan.replay.ledger import Ledger, Path, Storage, rounded
 
 __all__ = ("Backward", "Leaf", "Node", "Parameter", "Path", "Saved", "Storage", "Tape", "Tensor", "rounded")
@@ -197,6 +197,14 @@ class Tape(Ledger, Guests):
         """Allocate a tensor of the shape and dimension order of another."""
         strides = None if source.strides is None else dense_like(source.shape, source.strides)
         return self.new(operator, source.shape, dtype or source.dtype, source.batched, strides, node)
+
+    def by_position(self, operator: str, source: Tensor, node: Any = None, width: int | None = None) -> Tensor:
+        """Allocate [B, a, S, d] that is stored as [B, S, a, d]; d is that of the source unless said otherwise."""
+        batch, heads, length, own = source.shape
+        width = width or own
+        shape = (batch, heads, length, width)
+        strides = normalised(shape, (length * heads * width, width, heads * width, 1))
+        return self.new(operator, shape, source.dtype, source.batched, strides, node)
 
     def on_another_stream(self, tensor: Tensor) -> Tensor:
         """A tensor that was allocated while another stream was current: its memory is of no use to the others.

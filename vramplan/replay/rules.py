@@ -70,6 +70,8 @@ OWN = (
     "vramplan.replay.operators.sinks",
     "vramplan.replay.operators.fused_norms",
     "vramplan.replay.operators.flex_attention",
+    "vramplan.replay.operators.first_flash",
+    "vramplan.replay.operators.tiled_divergence",
     "vramplan.replay.operators.dtensor",
     "vramplan.replay.autograd",
     "vramplan.replay.reentrant",

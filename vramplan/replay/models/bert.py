@@ -135,7 +135,7 @@ class Bert:
     peaks_published = True
     block_lists = ("layer",)
     selective = SELECTIVE
-    compiled_graphs = 1
+    compiled_graphs: int | None = 1
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -15,7 +15,6 @@ from vramplan.replay.operators.views import (
     narrow,
     pad_last,
     repeat_interleave,
-    stored_by_position,
 )
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import FP32, INT64, Tensor, dense_like, round_up
@@ -176,7 +175,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, wider
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length
         tape.work(scores * (3 * width + 2 * value_width), scores * width, width)
-        grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        grads = tuple(tape.by_position("efficient_attention_backward", x) for x in saved[:3])
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
@@ -186,7 +185,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, wider
     if kept is not None:
         return _again(node, kept)
     tape.work(2 * batch * heads * length * kv_length * (width + value_width), 0, width)
-    out = stored_by_position(tape, "efficient_attention", q, node, value_width)
+    out = tape.by_position("efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
     lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
     if row is not None and rows:

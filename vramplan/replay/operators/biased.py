@@ -6,7 +6,7 @@ from math import prod
 
 from vramplan.replay.checkpoints import RECOMPUTED
 from vramplan.replay.operators.attention import EFFICIENT_LSE, EFFICIENT_ROWS, _again
-from vramplan.replay.operators.views import Grads, autocast_half, expand, narrow, pad_last, stored_by_position
+from vramplan.replay.operators.views import Grads, autocast_half, expand, narrow, pad_last
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import (
     BOOL,
@@ -173,7 +173,7 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length * width
         tape.work(5 * scores, scores, width)
-        grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        grads = tuple(tape.by_position("efficient_attention_backward", x) for x in saved[:3])
         biased = None
         if wants_bias:
             whole = tape.new("efficient_attention_backward", (*bias_shape[:3], row), saved[0].dtype, True)
@@ -186,7 +186,7 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     if kept is not None:
         return _again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width, 0, width)
-    out = stored_by_position(tape, "efficient_attention", q, node)
+    out = tape.by_position("efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.replay.layouts import contiguous_strides, view_strides
 from vramplan.replay.operators.ragged import ends_of_pieces
-from vramplan.replay.operators.views import Grads, stored_by_position
+from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, Tensor, round_up
 
@@ -44,7 +44,7 @@ def first_flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = 2 * batch * heads * length * kv_length * width
         tape.work(5 * scores, scores, width)  # five products: scores again, dv, dp, dq, dk
         _copies = [_in_rows(x) for x in (*saved[:3], grad)]
-        grads = tuple(stored_by_position(tape, "flash_attention_backward", x) for x in saved[:3])
+        grads = tuple(tape.by_position("flash_attention_backward", x) for x in saved[:3])
         tape.scratch("flash_attention_backward", scratch_bytes)
         return grads
 
@@ -57,7 +57,7 @@ def first_flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     tape.work(4 * batch * heads * length * kv_length * width, 0, width)
     ends = [ends_of_pieces(tape, per_sample, "arange") for _ in range(2)]
     _copies = [_in_rows(x) for x in (q, k, v)]
-    out = stored_by_position(tape, "flash_attention", q, node)
+    out = tape.by_position("flash_attention", q, node)
     if loops:
         tape.scratch("flash_attention", [sums_bytes])
     lse = tape.new("flash_attention", (batch, heads, rows), FP32, q.batched)

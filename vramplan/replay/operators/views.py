@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.observers import Sharding
-from vramplan.replay.recorder import Saved, Tape, begins_graph
+from vramplan.replay.recorder import Saved, begins_graph
 from vramplan.replay.tensors import (
     FP32,
     DType,
@@ -315,12 +315,3 @@ def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...])
 
     node = None if x.node is None else x.tape.record("unsqueeze", (x,), backward)
     return x.alias(shape, normalised(shape, strides), node)
-
-
-def stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None, width: int | None = None) -> Tensor:
-    """[B, a, S, d] stored as [B, S, a, d]; d is that of x unless said otherwise."""
-    batch, heads, length, own = x.shape
-    width = width or own
-    shape = (batch, heads, length, width)
-    strides = normalised(shape, (length * heads * width, width, heads * width, 1))
-    return tape.new(operator, shape, x.dtype, x.batched, strides, node)
