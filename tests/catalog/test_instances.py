@@ -123,6 +123,11 @@ def test_what_no_profile_has_leads_to_the_gpu(name: str, hint: str) -> None:
     assert hint in ran.err
 
 
+def test_a_typing_error_in_the_name_of_an_instance_names_the_near_one_of_its_family() -> None:
+    assert "did you mean p4d.24xlarge?" in run("fit", "gpt2", "-g", "2xp4d.24xlrge").err
+    assert "did you mean" not in run("fit", "gpt2", "-g", "p3.2xlarge").err  # which is real, and p3dn another one
+
+
 def test_a_folder_of_profiles_may_have_instances_of_its_own(tmp_path: Path) -> None:
     head = (
         "kind: instances\nname: lab\nsources:\n  us: {title: us, url: https://x.y, accessed: '2026-11-28'}\nfields:\n"

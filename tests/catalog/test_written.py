@@ -64,7 +64,7 @@ def test_a_name_says_how_the_weights_are_quantized(name: str, word: str) -> None
     [
         ("neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8", "the fp8 of the checkpoint is dequantized, to be trained"),
         ("bartowski/Llama-3.2-3B-Instruct-GGUF", "Transformers dequantizes GGUF"),
-        ("mlx-community/Llama-3.2-3B-Instruct-4bit", "PyTorch does not load what MLX writes"),
+        ("mlx-community/Llama-3.2-3B-Instruct-4bit", "PyTorch does not load files of MLX"),
     ],
 )
 def test_weights_that_are_not_trained_as_they_are_count_whole_which_is_told(name: str, why: str) -> None:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan.catalog import document, locate, profile
+from vramplan.catalog import locate, profile
 from vramplan.catalog.fields import Fields
-from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.profile import Profile
 from vramplan.catalog.reading import once
 from vramplan.errors import UsageError
 from vramplan.tuples import NamedTuple
@@ -70,13 +70,13 @@ def _machine(fields: Fields, name: str) -> MachineFigures | None:
 @once
 def load_instances(path: Path | str) -> Profile:
     """Read the instances of a cloud. Raises InputError with every problem of the file."""
-    fields = profile.open_profile(Path(path))
-    table = fields.node_of("fields")
-    names = table.entries if isinstance(table, document.Mapping) else ()
-    readers: dict[str, Read] = dict.fromkeys(names, _machine)
-    found = profile.read(fields, "instances", readers)
-    fields.sink.raise_all()
-    return found
+    return profile.read_named(Path(path), "instances", _machine)
+
+
+def instance_names(dirs: Sequence[Path] = ()) -> tuple[str, ...]:
+    """The names of all instances of all clouds."""
+    clouds = locate.load_all("instances", dirs, load_instances, [])
+    return tuple(field for cloud in clouds for field in cloud.fields)
 
 
 def instance_named(name: str, dirs: Sequence[Path] = ()) -> Instance | None:

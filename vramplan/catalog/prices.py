@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan.catalog import document, locate, profile
+from vramplan.catalog import locate, profile
 from vramplan.catalog.fields import Fields
-from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.profile import Profile
 from vramplan.catalog.reading import once
 from vramplan.tuples import NamedTuple
 
@@ -46,13 +46,7 @@ def _price(fields: Fields, name: str) -> Figure | None:
 @once
 def load_prices(path: Path | str) -> Profile:
     """Read one price profile. Raises InputError with every problem of the file."""
-    fields = profile.open_profile(Path(path))
-    table = fields.node_of("fields")
-    names = table.entries if isinstance(table, document.Mapping) else ()
-    readers: dict[str, Read] = dict.fromkeys(names, _price)
-    found = profile.read(fields, "prices", readers)
-    fields.sink.raise_all()
-    return found
+    return profile.read_named(Path(path), "prices", _price)
 
 
 def rents_of(gpu: str, dirs: Sequence[Path] = (), cloud: str | None = None) -> tuple[Offer, ...]:

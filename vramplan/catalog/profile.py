@@ -85,6 +85,17 @@ def read(fields: Fields, kind: str, readers: dict[str, Read]) -> Profile:
     )
 
 
+def read_named(path: Path, kind: str, value: Read) -> Profile:
+    """Read a profile whose fields have names of their own, each with such a value. Raises InputError with every problem
+    of the file."""
+    fields = open_profile(path)
+    table = fields.node_of("fields")
+    names = table.entries if isinstance(table, document.Mapping) else ()
+    found = read(fields, kind, dict.fromkeys(names, value))
+    fields.sink.raise_all()
+    return found
+
+
 def open_profile(path: Path) -> Fields:
     """The root of a profile file. Raises InputError."""
     loaded = document.load(path)

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vramplan.catalog.fields import shown
-from vramplan.catalog.instances import instance_named
+from vramplan.catalog.instances import instance_named, instance_names
 from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
 
 SHOWN = 4  # names in a hint
+LONGEST = 60  # letters of a name that others are compared with
 FEW = 16  # names that a hint lists in full
+_FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
 
@@ -26,7 +28,7 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     label = LABELS[kind]
     hint = _of_instance(name, dirs) if kind == "gpus" else None
     hint = hint or out_of(kind, name)
-    if hint is None and len(name) <= 60:
+    if hint is None and len(name) <= LONGEST:
         word, named = slug(name), _named_by_words(by_name)
         plain = [one for one in named if "/" not in one]
         hint = _sizes(word, names) or _begun(word, named, named)
@@ -44,9 +46,13 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
 
 
 def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:
-    """What an instance of a cloud has, where only the GPU is asked for."""
+    """What an instance of a cloud has, where only the GPU is asked for; else those of its family whose name is near."""
     machine = instance_named(name, dirs)
-    return None if machine is None else f"an instance of {machine.cloud} with {machine.gpus} x {machine.gpu}"
+    if machine is not None:
+        return f"an instance of {machine.cloud} with {machine.gpus} x {machine.gpu}"
+    family = [one for one in instance_names(dirs) if _FAMILY.split(one.lower())[0] == _FAMILY.split(name.lower())[0]]
+    near = near_matches(name, family, NEAR) if len(name) <= LONGEST else None
+    return None if near is None else " ".join(filter(None, (near, out_of("gpus", name))))
 
 
 def _known(kind: Kind, names: Sequence[str]) -> str:

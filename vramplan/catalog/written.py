@@ -68,7 +68,7 @@ def by_name(name: str) -> CheckpointWeights | None:
     owner, _, last = name.lower().partition("@")[0].rpartition("/")
     if owner.endswith(_MLX):
         return CheckpointWeights(
-            None, "PyTorch does not load what MLX writes, so the weights are those of the model it is of"
+            None, "PyTorch does not load files of MLX: the weights of the model that was converted count"
         )
     method = next((method for mark, method in _NAMES if re.search(rf"(^|[-_.])({mark})([-_.]|$)", last)), None)
     if method is None:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramplan.configs.programs.arguments.keys import CLASSIFIER, TABLE
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, LORA, TABLE
 from vramplan.configs.shell import CLOSE, OPEN
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
@@ -26,20 +26,6 @@ VALUE, ENOUGH = ".value", 3
 OF_THE_MODEL = {"_name_or_path": "model_name_or_path", "torch_dtype": "torch_dtype", "dtype": "torch_dtype"}
 """Keys of a model's configuration that are arguments by another name."""
 
-OF_THE_ADAPTER = {
-    "r": "lora_r",
-    "lora_alpha": "lora_alpha",
-    "lora_dropout": "lora_dropout",
-    "target_modules": "lora_target_modules",
-    "modules_to_save": "lora_modules_to_save",
-    "use_dora": "use_dora",
-}
-OF_THE_QUANTIZATION = {
-    "load_in_4bit": "load_in_4bit",
-    "load_in_8bit": "load_in_8bit",
-    "bnb_4bit_quant_type": "bnb_4bit_quant_type",
-    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
-}
 GENERATED = 20  # the `max_length` of a model's configuration where nothing is said: it is that of generation
 OF_TRL = ("dataset_text_field", "packing", "max_prompt_length", "max_completion_length", "loss_type", "padding_free")
 LEFT_OUT = ("use_cache", "transformers_version")
@@ -100,10 +86,10 @@ def _arguments(found: Settings) -> Settings:
             message = f"an adapter of {kind.value} is not modelled"
             raise InputError([Problem(message, file=kind.file, line=kind.line, hint="lora, dora, ia3 and oft are")])
         result["use_peft"] = kind._replace(value=True)
-        _taken(found, result, f"{adapter}.", OF_THE_ADAPTER)
+        _taken(found, result, f"{adapter}.", LORA)
         if str((found.get(f"{adapter}.task_type") or kind).value).endswith("SEQ_CLS"):
             result[CLASSIFIER] = kind._replace(value=True)
-    _taken(found, result, "quantization_config.", OF_THE_QUANTIZATION)
+    _taken(found, result, "quantization_config.", BITS)
     length = result.get("max_length")
     if length is not None and length.value == GENERATED:
         result["max_length"] = length._replace(value=NOT_KEPT)

@@ -223,7 +223,7 @@ def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> Rent | None:
     if data is None and count % split == 0:
         new["data"] = str(count // split)
     if machine is not None:
-        told.append(("gpu", name, f"{machine.name} of {machine.cloud} has {machine.gpus}"))
+        told.append(("gpu", name, f"{machine.gpus} in each {machine.name} of {machine.cloud}"))
         if count > machine.gpus:
             new["devices_per_node"] = str(machine.gpus)
             if machine.network is not None:

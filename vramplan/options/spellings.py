@@ -203,7 +203,7 @@ OTHER_RUNTIMES = {
     "megatron-deepspeed": "with ZeRO it is --runtime deepspeed, without it --runtime megatron",
     **dict.fromkeys(
         ("ms-swift", "swift", "xtuner", "h2o", "h2o-llmstudio", "llmstudio"),
-        "its loop is that of Transformers: --runtime transformers with what it trains",
+        "it runs the loop of Transformers: --runtime transformers, with the options of what it trains",
     ),
     **dict.fromkeys(
         ("verl", "openrlhf", "nemo-rl", "skyrl", "areal"),

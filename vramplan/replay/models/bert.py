@@ -7,6 +7,8 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import (
@@ -47,12 +49,12 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 class SelfAttention:
     """BertSelfAttention."""
 
+    names = "attention.self.query", "attention.self.key", "attention.self.value"
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe = recipe
-        self.query = Linear(tape, "attention.self.query", width, width, dtype, bias=True)
-        self.key = Linear(tape, "attention.self.key", width, width, dtype, bias=True)
-        self.value = Linear(tape, "attention.self.value", width, width, dtype, bias=True)
+        self.query, self.key, self.value = (Linear(tape, name, width, width, dtype, bias=True) for name in self.names)
 
     def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
@@ -64,7 +66,12 @@ class SelfAttention:
         value = transpose(view(self.value(hidden), heads), 1, 2)
         output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
+        output = self.projected(output)
         return output, weights
+
+    def projected(self, output: Tensor) -> Tensor:
+        """The output as it is: BertSelfOutput has the projection."""
+        return output
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
@@ -233,7 +240,11 @@ class Bert:
         mask = None
         if recipe.padded:
             mask = padded_mask(embedded, causal=False, additive=recipe.attention == "eager")
-        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded, handed={"mask": mask})
+        return run_blocks(tape, recipe.segments, lambda i: self.block(mask), embedded, handed={"mask": mask})
+
+    def block(self, mask: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """One layer of the encoder."""
+        return Block(self.tape, self.recipe, mask)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """BertEmbeddings.forward: words, token types and positions."""

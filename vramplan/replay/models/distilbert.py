@@ -7,43 +7,32 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.bert import Bert, SelfAttention
-from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, LayerNorm, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.elementwise import add, dropout, relu
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.views import contiguous, select, transpose, view
+from vramplan.replay.operators.views import select
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import INT64, Tensor
 
 
 class DistilAttention(SelfAttention):
     """DistilBertSelfAttention, which has the projection of its output."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.recipe = recipe
-        self.query = Linear(tape, "attention.q_lin", width, width, dtype, bias=True)
-        self.key = Linear(tape, "attention.k_lin", width, width, dtype, bias=True)
-        self.value = Linear(tape, "attention.v_lin", width, width, dtype, bias=True)
-        self.out = Linear(tape, "attention.out_lin", width, width, dtype, bias=True)
+    names = "attention.q_lin", "attention.k_lin", "attention.v_lin"
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        recipe = self.recipe
-        shape = recipe.shape
-        batch, length, width = hidden.shape
-        heads = (batch, length, shape.attention_heads, shape.head_size)
-        query = transpose(view(self.query(hidden), heads), 1, 2)
-        key = transpose(view(self.key(hidden), heads), 1, 2)
-        value = transpose(view(self.value(hidden), heads), 1, 2)
-        output, weights = recomputable(recipe, self.core, query, key, value, mask)
-        output = contiguous(view(output, (batch, length, width)))
-        output = self.out(output)
-        return output, weights
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        super().__init__(tape, recipe)
+        width = recipe.shape.hidden_size
+        self.out = Linear(tape, "attention.out_lin", width, width, recipe.weight_dtype, bias=True)
+
+    def projected(self, output: Tensor) -> Tensor:
+        """By `out_lin`, inside the module of the attention."""
+        return self.out(output)
 
 
 class DistilBlock:
@@ -131,15 +120,9 @@ class DistilBert(Bert):
         loss = entropy(logits, labels, recipe)
         return Output(loss, logits)
 
-    def encoder(self, embedded: Tensor) -> Tensor:
-        """Transformer.forward."""
-        tape, recipe = self.tape, self.recipe
-        mask = None
-        if recipe.padded:
-            mask = padded_mask(embedded, causal=False, additive=recipe.attention == "eager")
-        return run_blocks(
-            tape, recipe.segments, lambda i: DistilBlock(tape, recipe, mask), embedded, handed={"mask": mask}
-        )
+    def block(self, mask: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """One layer of Transformer."""
+        return DistilBlock(self.tape, self.recipe, mask)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Embeddings.forward: words and positions."""

@@ -22,7 +22,7 @@ from vramplan.configs.evaluated import UNKNOWN, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
-from vramplan.configs.programs.arguments.keys import CLASSIFIER, KBIT, TABLE
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, TABLE
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
@@ -53,21 +53,6 @@ HEADED = re.compile(r"(\w+\.)*\w+For(TokenClassification|QuestionAnswering|Multi
 OTHER_ADAPTERS = re.compile(r"(\w+\.)*(Prompt\w*|Prefix\w*|IA3|AdaLora|LoHa|LoKr|OFT|VeRA?|PTuning)Config")
 GIVE = "give the command that starts it, or a file of its arguments"
 
-LORA = {
-    "r": "lora_r",
-    "lora_alpha": "lora_alpha",
-    "lora_dropout": "lora_dropout",
-    "target_modules": "lora_target_modules",
-    "modules_to_save": "lora_modules_to_save",
-    "use_dora": "use_dora",
-    "use_rslora": "use_rslora",
-}
-BITS = {
-    "load_in_4bit": "load_in_4bit",
-    "load_in_8bit": "load_in_8bit",
-    "bnb_4bit_quant_type": "bnb_4bit_quant_type",
-    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
-}
 LOADED = {
     "torch_dtype": "dtype",
     "dtype": "dtype",

@@ -37,6 +37,25 @@ KBIT = "prepare_model_for_kbit_training"
 CLASSIFIER = "ForSequenceClassification"
 """A model of a script that classifies sequences."""
 
+LORA = {
+    "r": "lora_r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "target_modules": "lora_target_modules",
+    "modules_to_save": "lora_modules_to_save",
+    "use_dora": "use_dora",
+    "use_rslora": "use_rslora",
+}
+"""Arguments of a script by the names that they have in PEFT's LoraConfig."""
+
+BITS = {
+    "load_in_4bit": "load_in_4bit",
+    "load_in_8bit": "load_in_8bit",
+    "bnb_4bit_quant_type": "bnb_4bit_quant_type",
+    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
+}
+"""Arguments of a script by the names that they have in BitsAndBytesConfig of Transformers."""
+
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
 

@@ -63,7 +63,7 @@ WITHOUT_EFFECT = (
     ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards ref_model_adapters reward_model_adapters
     ld_alpha galore_update_interval galore_scale galore_proj_type apollo_update_interval apollo_scale apollo_proj
     apollo_proj_type apollo_scale_type apollo_scale_front badam_switch_mode badam_switch_interval badam_verbose
-    badam_mask_mode use_swanlab swanlab_*  compute_accuracy disable_shuffling
+    badam_mask_mode use_swanlab swanlab_* compute_accuracy disable_shuffling
     early_stopping_steps plot_loss include_effective_tokens_per_second ray_* placement_strategy resources_per_worker
     resources_per_worker.* master_addr master_port do_sample temperature top_p top_k num_beams max_length
     max_new_tokens repetition_penalty length_penalty skip_special_tokens fp8_backend task task_dir batch_size lang
