@@ -87,6 +87,7 @@ class Ledger:
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
         self.unseen = Unseen()
+        self.deaths_besides = 0  # of what copies of a unit that are not played have made, without what these have freed
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now
         self.phases: list[tuple[int, str]] = []  # from this event on, this phase
@@ -198,6 +199,23 @@ class Ledger:
         self.operators.append(self.operators[old])
         self.categories.append(category)
         self.events.append(storage.index)
+
+    # what the copies of a unit that are not played make and free, where that is not as much of each
+    def twin(self, storage: Storage) -> Storage:
+        """A storage that one of these copies has made: the birth of `storage`, which each copy counts, is its own.
+
+        Each of the twins dies by itself.
+        """
+        self.unseen.handed_on.add(storage.index)
+        self.deaths_besides += 1
+        other: Storage = _blank(Storage)
+        other.events, other.index = self.events, storage.index
+        return other
+
+    def freed_unseen(self, storage: Storage) -> None:
+        """One of these copies has freed this storage: the death that it plays, of one as large, counts for it."""
+        self.deaths_besides -= 1
+        storage.events = []
 
     # ---------------------------------------------------------------------------------------- phases and units
     def phase(self, name: str) -> None:

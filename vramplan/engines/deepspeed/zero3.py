@@ -10,7 +10,7 @@ deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
@@ -203,7 +203,7 @@ class Zero3(Turning, Shards):
             del found, some
         ends = (0, *accumulate(self.counts()))
         for low, high in pairwise(ends):  # a norm of each group, ...
-            self.norms.append(self._norm(self.trained_parts[low:high]))
+            self.norms.append(self._norm(self.trained[low:high]))
         self.norms += [tape.new("where", (), FP64, False) for _ in range(2)]  # that of all, and that of the last step
         for group in self.groups():
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
@@ -212,18 +212,20 @@ class Zero3(Turning, Shards):
                 del wide
             del flat
 
-    def _norm(self, parts: Sequence[int]) -> Tensor:
+    def _norm(self, members: Sequence[int]) -> Tensor:
         """The norm of a group: beside those of its parts, what looks for one that is no number.
 
         Source: stage3.py, get_grad_norm_direct.
         """
         tape, norms = self.tape, []
-        for part in parts:
-            wide = tape.new("_to_copy", (part,), FP64, False)
-            norms.append(tape.new("norm", (), FP64, False))
-            del wide
-        stacked = tape.new("stack", (len(norms),), FP64, False)
-        squares = tape.new("pow", (len(norms),), FP64, False)
+        for parts, times in self._rows(members):
+            for _ in tape.repeat(times, first=False, last=False, stride=0):
+                for part in parts:
+                    wide = tape.new("_to_copy", (part,), FP64, False)
+                    norms.append(tape.new("norm", (), FP64, False))
+                    del wide
+        stacked = tape.new("stack", (len(members),), FP64, False)
+        squares = tape.new("pow", (len(members),), FP64, False)
         del stacked
         _total = tape.new("sum", (), FP64, False)
         del squares
@@ -231,6 +233,11 @@ class Zero3(Turning, Shards):
         _masks = [tape.new(name, (), BOOL, False) for name in ("isinf", "isnan", "logical_or")]
         _invalid = tape.new("tensor", (), FP32, False)
         return tape.new("where", (), FP64, False)
+
+    def _rows(self, members: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """The elements of these parts block by block, and how many blocks in a row have the same."""
+        blocks = (tuple([self.parts[one] for one in block]) for _, block in groupby(members, self.order.places.__getitem__))
+        return ((parts, sum(1 for _ in row)) for parts, row in groupby(blocks))
 
     def after_step(self) -> None:
         """Small parameters are gathered again, each by itself.

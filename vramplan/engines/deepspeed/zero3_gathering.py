@@ -90,6 +90,7 @@ class Gathering(Observer):
         self.owner: OuterEntry | None = None  # that module, if it has others inside
         self.numbers: dict[int, int] = {}
         self.created: list[Parameter] = []
+        self.known = 0  # of these, so many have their numbers
         # biases, and the weights whose gradients come before theirs, as one function of DeepSpeed returns both
         # (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.backward)
         self.after: dict[int, int] = {}
@@ -290,8 +291,9 @@ class Gathering(Observer):
         found = self.numbers.get(id(parameter))
         if found is None:
             self.created = self.created or list(self.tape.parameters)
-            known = zip(self.created, self.order.made, strict=False)  # blocks are yet to be made
-            self.numbers = self.numbered(known)
+            known = zip(self.created[self.known :], self.order.made[self.known :], strict=False)  # blocks are yet to be made
+            self.known = len(self.created)
+            self.numbers.update(self.numbered(known))
             found = self.numbers[id(parameter)]
         return found
 
@@ -419,16 +421,24 @@ class Gathering(Observer):
         self.live -= self.sizes[one]
 
     def _gather_small(self) -> None:
-        for one, stays in enumerate(self.stays):
-            if stays:
-                self.whole[one] = self._small(one)
-
-    def _small(self, one: int) -> Tensor | None:
-        """A parameter that is always whole."""
-        shards = self.policy.shards
+        """Parameters that are always whole."""
+        small, shards = [one for one, stays in enumerate(self.stays) if stays], self.policy.shards
         if shards == 1:
-            return self._arrive(one, "weights")
-        return self._new("all_gather", self.parts[one] * shards, "weights")
+            self.whole.update({one: self._arrive(one, "weights") for one in small})
+            return
+        # nothing else happens meanwhile, and all but those of 8 bits go together: equal ones are one event
+        apart = self.eight_bits if not self.tape.unrolled else frozenset(small)
+        copies = Counter([self.parts[one] for one in small if one not in apart])
+        shared: dict[int, Tensor] = {}
+        for one in small:
+            part = self.parts[one]
+            if one in apart:
+                self.whole[one] = self._new("all_gather", part * shards, "weights")
+                continue
+            if part not in shared:
+                each = (part * shards,)
+                shared[part] = self.tape.several("all_gather", each, self.policy.dtype, copies[part], "weights")
+            self.whole[one] = shared[part]
 
     @property
     def frozen_bytes(self) -> int:

@@ -1,9 +1,11 @@
 """Blocks that are alike under stage 3 of ZeRO are played once, as elsewhere: what is gathered moves on to the next.
 
 What there is of the blocks around when one begins is not the same for each: what was gathered ahead, and the gradients
-that wait to be reduced. A walk over the modules alone, without a tensor, tells after how many blocks it is. Of such
-blocks a few are played. When the iteration goes on behind those that are not, what is there becomes that of the blocks
-around, and has to be what was there when they began: otherwise the iteration is played again, block by block.
+that wait to be reduced. A walk over the modules alone, without a tensor, tells after how many blocks it is, or at least
+after how many the same is gathered, waited for and let go again. Of such blocks a few are played. When the iteration
+goes on behind those that are not, what is there becomes that of the blocks around, if it was there when they began, or
+it becomes what the walk has there: more than there was, or less, by what each of the blocks gathers and does not let
+go. Where it is neither, the iteration is played again, block by block.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
-from vramplan.engines.deepspeed.zero3_standing import Standing
+from vramplan.engines.deepspeed.zero3_standing import Noted, Standing
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.recorder import Tape
 from vramplan.tuples import NamedTuple
@@ -27,11 +29,27 @@ class Turns(NamedTuple):
     period: int
 
 
+Boundary = tuple[Noted, Noted]  # before and after the last module of the block before lets go of what it used
+
+
+class Stands(NamedTuple):
+    """Where the walk is when forward comes to each block, and when backward has been in each."""
+
+    forward: tuple[Boundary, ...]
+    backward: tuple[Boundary, ...]
+
+
 class TurningPlan:
     """What is known of the blocks of a model under a policy: `turns` is None where each is played."""
 
-    def __init__(self, blocks: ContiguousBlocks | None, queued: tuple[int, ...], turns: Turns | None) -> None:
-        self.blocks, self.queued, self.turns = blocks, queued, turns
+    def __init__(
+        self,
+        blocks: ContiguousBlocks | None,
+        queued: tuple[int, ...],
+        turns: Turns | None,
+        stands: Stands | None = None,
+    ) -> None:
+        self.blocks, self.queued, self.turns, self.stands = blocks, queued, turns, stands
         self.less = 1  # blocks at both ends that are played besides, should these not be alike
 
     def narrow(self) -> None:
@@ -45,10 +63,17 @@ class TurningPlan:
         self.turns = Turns(rows, period) if rows else None
 
 
-class Inside(NamedTuple):
-    """What there was when backward came to blocks that stand for others."""
+class There(NamedTuple):
+    """What there was when the iteration came to blocks that stand for others."""
 
     standing: Hashable
+    as_walked: int | None  # as the walk is before that boundary or after it, if it is
+
+
+class Inside(NamedTuple):
+    """The same of backward, and what waited then."""
+
+    there: There
     waits: Hashable
     reductions: int
 
@@ -64,7 +89,7 @@ class Turning(Standing):
         self.is_turned = False  # backward has begun
         self.stack = -1  # the one that runs, or that ran last
         self.last = -1  # the block that was built last
-        self.unit: tuple[int, int, Any] | None = None  # the unit that it is in, its first block, what was there then
+        self.unit: tuple[int, int, There] | None = None  # the unit that it is in, its first block, what was there then
         self.jumps: list[tuple[int, int, int]] = []  # first block played, the one behind it, blocks that it stands for
         self.inside: Inside | None = None  # the one that backward is in
         self.shift: dict[int, int] = {}  # of parameters of blocks that stand for others: to those of the last of these
@@ -107,24 +132,26 @@ class Turning(Standing):
                 raise self._not_alike()
             _, first, there = self.unit
             end = self._blocks.at(self.last + 1)
-            if (number - end) % (end - first) or self._standing(end) != there:
+            if (number - end) % (end - first):
                 raise self._not_alike()
             self.jumps.append((first, end, number - end))
-            self._skip(first, end, number)
-            if max(self.ahead(self._blocks), default=0) >= self._blocks.number - 1:
-                raise self._not_alike()
+            self._skip(first, end, number, there)
         if not repeated:
             self.unit = None
         elif self.unit is None or self.unit[0] != repeated[0][0]:
-            self.unit = repeated[0][0], number, self._standing(number)
+            self.unit = repeated[0][0], number, self._there(number)
         self.last = block
 
-    def _skip(self, first: int, end: int, now: int) -> None:
+    def _skip(self, first: int, end: int, now: int, there: There) -> None:
         """What was played last is from now on the last of what it stands for."""
         blocks = self._blocks
         by = blocks.start(now) - blocks.start(end)
-        self.move(blocks, by)
-        self.skip(blocks.forward[now] - blocks.forward[end], self._queued)
+        furthest = max(self.ahead(blocks), default=0) + now - end
+        if self._standing(end) == there.standing and furthest < blocks.number - 1:
+            self.move(blocks, by)
+            self.skip(blocks.forward[now] - blocks.forward[end], self._queued)
+        else:
+            self._go_on(there, self._walked(end), self._walked(now))
         for one in range(blocks.start(first), blocks.start(end)):
             self.shift[one] = by
             if one in self.after:
@@ -151,22 +178,29 @@ class Turning(Standing):
             first, end, missing = self.jumps[-1]
             if block is not None and first + missing <= block < end + missing:
                 return
-            top = first + missing - 1
-            if block != first - 1 or self._standing(top, turned=True) != self.inside.standing:
+            if block != first - 1:
                 raise self._not_alike()
-            self._gradients(first, end, missing, self.inside)
-            self._left(first, end, missing)
-            self.move(blocks, blocks.start(first) - blocks.start(first + missing))
-            self.skip(blocks.backward[first] - blocks.backward[first + missing], self._queued)
+            self._skip_back(first, end, missing, self.inside)
             self.inside = None
             self.jumps.pop()
-            if min(self.ahead(blocks), default=1) < 1:
-                raise self._not_alike()
         if self.jumps:
             first, end, missing = self.jumps[-1]
             if block is not None and first + missing <= block < end + missing:
                 top = end + missing - 1
-                self.inside = Inside(self._standing(top, turned=True), self.waits(blocks, top), self.reductions)
+                self.inside = Inside(self._there(top, turned=True), self.waits(blocks, top), self.reductions)
+
+    def _skip_back(self, first: int, end: int, missing: int, inside: Inside) -> None:
+        """What was played last is from now on the first of what it stands for."""
+        blocks = self._blocks
+        lowest = min(self.ahead(blocks), default=1 + missing) - missing
+        if self._standing(first + missing - 1, turned=True) != inside.there.standing or lowest < 1:
+            ends, goes_on = (self._walked(one - 1, turned=True) for one in (first + missing, first))
+            self._go_on(inside.there, ends, goes_on)
+            return
+        self._gradients(first, end, missing, inside)
+        self._left(first, end, missing)
+        self.move(blocks, blocks.start(first) - blocks.start(first + missing))
+        self.skip(blocks.backward[first] - blocks.backward[first + missing], self._queued)
 
     def _left(self, first: int, end: int, missing: int) -> None:
         """What stays whole though it is not used any more, of the blocks that are not played too."""
@@ -200,6 +234,33 @@ class Turning(Standing):
         assert self.plan is not None
         assert self.plan.blocks is not None
         return self.plan.blocks
+
+    def _there(self, block: int, *, turned: bool = False) -> There:
+        return There(self._standing(block, turned=turned), self._as(self._walked(block, turned=turned)))
+
+    def _walked(self, block: int, *, turned: bool = False) -> Boundary | None:
+        """Where the walk is when it comes to a block."""
+        assert self.plan is not None
+        stands = self.plan.stands
+        if stands is None:
+            return None
+        return stands.backward[block + 1] if turned else stands.forward[block]
+
+    def _as(self, boundary: Boundary | None) -> int | None:
+        if boundary is None:
+            return None
+        here = self.stand()
+        return next((side for side, noted in enumerate(boundary) if noted.stand == here), None)
+
+    def _go_on(self, there: There, ends: Boundary | None, goes_on: Boundary | None) -> None:
+        """Blocks that are played end where the walk is at `ends`, and the last one that they stand for at `goes_on`."""
+        side = there.as_walked
+        if side is None or goes_on is None or self._as(ends) != side:
+            raise self._not_alike()
+        try:
+            self.go_on(goes_on[side])
+        except NotAlike:
+            raise self._not_alike() from None
 
     def _standing(self, block: int, *, turned: bool = False) -> Any:
         return self.standing(self._blocks, self._queued, block, turned=turned)
