@@ -236,7 +236,9 @@ class Zero3(Turning, Shards):
 
     def _rows(self, members: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
         """The elements of these parts block by block, and how many blocks in a row have the same."""
-        blocks = (tuple([self.parts[one] for one in block]) for _, block in groupby(members, self.order.places.__getitem__))
+        blocks = (
+            tuple([self.parts[one] for one in block]) for _, block in groupby(members, self.order.places.__getitem__)
+        )
         return ((parts, sum(1 for _ in row)) for parts, row in groupby(blocks))
 
     def after_step(self) -> None:

@@ -291,7 +291,9 @@ class Gathering(Observer):
         found = self.numbers.get(id(parameter))
         if found is None:
             self.created = self.created or list(self.tape.parameters)
-            known = zip(self.created[self.known :], self.order.made[self.known :], strict=False)  # blocks are yet to be made
+            known = zip(
+                self.created[self.known :], self.order.made[self.known :], strict=False
+            )  # blocks are yet to be made
             self.known = len(self.created)
             self.numbers.update(self.numbered(known))
             found = self.numbers[id(parameter)]

@@ -16,20 +16,20 @@ from vramplan.replay.recorder import Tape, Tensor
 from vramplan.replay.tensors import Parameter
 from vramplan.tuples import NamedTuple
 
+
 class Stand(NamedTuple):
-    """Where a walk is, by the numbers of parameters: all that decides what comes."""
+    """Where a walk is, by the numbers of parameters: all that decides what comes but for the bucket."""
 
     step: int
     queued: int  # uses that nothing was gathered for yet
     live: int
     whole: frozenset[int]  # but for those that always are
-    coming: frozenset[tuple[tuple[int, ...], tuple[int, ...], bool]]  # of each collective: all, those that come, is it complete
+    coming: frozenset[
+        tuple[tuple[int, ...], tuple[int, ...], bool]
+    ]  # of each collective: all, those that come, is it complete
     leaving: tuple[int, ...]
-    held: frozenset[int]
     recomputed: frozenset[int]
     is_over: bool
-    bucket: tuple[int, ...]
-    filled: int
     nothing_waits: bool  # no gradient is anywhere but in the bucket, and no module is about to run
 
 
@@ -42,11 +42,8 @@ class Noted(NamedTuple):
     whole: dict[int, Any]
     coming: list[tuple[int, Handle, bool]]
     leaving: tuple[int, ...]
-    held: tuple[int, ...]
     recomputed: tuple[int, ...]
     is_over: bool
-    bucket: tuple[int, ...]
-    filled: int
     nothing_waits: bool
 
     @property
@@ -67,9 +64,8 @@ class Noted(NamedTuple):
             frozenset(self.whole),
             frozenset(coming),
             self.leaving,
-            frozenset(self.held),
             frozenset(self.recomputed),
-            *self[8:],
+            *self[7:],
         )
 
     @property
@@ -196,11 +192,8 @@ class Standing(Gathering):
             {one: tensor for one, tensor in self.whole.items() if not self.stays[one]},
             [(one, handle, handle.is_complete) for one, handle in self.coming.items()],
             self.leaving,
-            tuple(+self.held),
             tuple(self.recomputed),
             self.is_over,
-            tuple(self.bucket),
-            self.filled,
             self.large is None and self.owner is None and self.entry is None and not (self.of_leaf or self.waiting),
         )
 
@@ -232,9 +225,7 @@ class Standing(Gathering):
         self.whole, self.coming = whole, coming
         self._take(len(self.queue) - there.queued)
         self.step, self.live, self.leaving = there.step, there.live, there.leaving
-        self.held = Counter(there.held)
         self.recomputed = set(there.recomputed)
-        self.bucket, self.filled = list(there.bucket), there.filled
 
     def _handles(self) -> list[Handle]:
         return [*{id(handle): handle for handle in self.coming.values()}.values()]

@@ -68,6 +68,7 @@ class There(NamedTuple):
 
     standing: Hashable
     as_walked: int | None  # as the walk is before that boundary or after it, if it is
+    held: frozenset[int]  # by modules around, which the walk does not know
 
 
 class Inside(NamedTuple):
@@ -192,12 +193,12 @@ class Turning(Standing):
     def _skip_back(self, first: int, end: int, missing: int, inside: Inside) -> None:
         """What was played last is from now on the first of what it stands for."""
         blocks = self._blocks
+        self._gradients(first, end, missing, inside)
         lowest = min(self.ahead(blocks), default=1 + missing) - missing
         if self._standing(first + missing - 1, turned=True) != inside.there.standing or lowest < 1:
             ends, goes_on = (self._walked(one - 1, turned=True) for one in (first + missing, first))
             self._go_on(inside.there, ends, goes_on)
             return
-        self._gradients(first, end, missing, inside)
         self._left(first, end, missing)
         self.move(blocks, blocks.start(first) - blocks.start(first + missing))
         self.skip(blocks.backward[first] - blocks.backward[first + missing], self._queued)
@@ -236,7 +237,8 @@ class Turning(Standing):
         return self.plan.blocks
 
     def _there(self, block: int, *, turned: bool = False) -> There:
-        return There(self._standing(block, turned=turned), self._as(self._walked(block, turned=turned)))
+        as_walked = self._as(self._walked(block, turned=turned))
+        return There(self._standing(block, turned=turned), as_walked, frozenset(+self.held))
 
     def _walked(self, block: int, *, turned: bool = False) -> Boundary | None:
         """Where the walk is when it comes to a block."""
@@ -255,6 +257,8 @@ class Turning(Standing):
     def _go_on(self, there: There, ends: Boundary | None, goes_on: Boundary | None) -> None:
         """Blocks that are played end where the walk is at `ends`, and the last one that they stand for at `goes_on`."""
         side = there.as_walked
+        if any(self._blocks.of(one) is not None for one in there.held) or there.held != frozenset(+self.held):
+            raise self._not_alike()
         if side is None or goes_on is None or self._as(ends) != side:
             raise self._not_alike()
         try:
