@@ -7,9 +7,10 @@ from itertools import chain, product
 from math import prod
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from vramplan.answers.brief import Brief
+from vramplan.answers.processes import done
 from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
@@ -22,7 +23,11 @@ from vramplan.results.compared import Cell, Comparison
 from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import TextbookJob
 
+T = TypeVar("T")
+
 MOST_CELLS = 10_000
+ITERATIONS_OF_SEVERAL = 32  # fewer are done before a second process has begun
+PARTS_OF_EACH = 4  # of each process, so that none waits long for the last
 WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
 WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
 
@@ -30,11 +35,15 @@ Keys = dict[str, Any]
 
 
 def compared(
-    axes: Mapping[str, Sequence[str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path] = ()
+    axes: Mapping[str, Sequence[str]],
+    keys_of: Callable[[Mapping[str, str]], Keys],
+    profiles: Sequence[Path] = (),
+    processes: int = 1,
 ) -> Comparison:
     """Every combination of the values of `axes`, the last of which varies fastest.
 
-    `keys_of` makes the keys of a job of a combination. Raises UsageError for too many.
+    `keys_of` makes the keys of a job of a combination. So many `processes` answer at a time. Raises UsageError for too
+    many combinations.
     """
     number = prod(len(values) for values in axes.values())
     if number > MOST_CELLS:
@@ -42,7 +51,7 @@ def compared(
         raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
     names = tuple(axes)
     combinations = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
-    return _ranked(names, _cells(combinations, keys_of, profiles))
+    return _ranked(names, _cells(combinations, keys_of, profiles, processes))
 
 
 def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) -> Comparison:
@@ -83,7 +92,10 @@ def scaled(
 
 
 def _cells(
-    combinations: Sequence[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
+    combinations: Sequence[Mapping[str, str]],
+    keys_of: Callable[[Mapping[str, str]], Keys],
+    profiles: Sequence[Path],
+    processes: int,
 ) -> tuple[Cell, ...]:
     """The cells of combinations, in their order. Those of one iteration are answered one after another."""
     session, prices, built = Session(), Prices(profiles), Jobs(Catalog(profiles))
@@ -99,9 +111,22 @@ def _cells(
                 cells[number] = _refused(one, str(error.problems[0]))
             else:
                 jobs.setdefault(iteration_of(job), []).append((number, job))
-        for number, job in chain.from_iterable(jobs.values()):
-            cells[number] = _answered(combinations[number], job, session, prices)
+
+        def of_iterations(some: Sequence[Sequence[tuple[int, ResolvedJob]]]) -> list[tuple[int, Cell]]:
+            ordered = chain.from_iterable(some)
+            return [(number, _answered(combinations[number], job, session, prices)) for number, job in ordered]
+
+        for some in done(_parts([*jobs.values()], processes), of_iterations, processes):
+            cells.update(some)
     return tuple(cells[number] for number in range(len(combinations)))
+
+
+def _parts(iterations: Sequence[T], processes: int) -> list[Sequence[T]]:
+    """Iterations that one process does one after another: neighbours, which have most in common."""
+    if len(iterations) < ITERATIONS_OF_SEVERAL:
+        return [iterations]
+    each = -(-len(iterations) // (processes * PARTS_OF_EACH))
+    return [iterations[first : first + each] for first in range(0, len(iterations), each)]
 
 
 def _answered(one: Mapping[str, str], job: ResolvedJob, session: Session, prices: Prices) -> Cell:

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from vramplan.answers.compared import compared, compared_jobs, scaled
+from vramplan.answers.processes import usable
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
 from vramplan.cli.save import save
@@ -56,7 +57,7 @@ def compare(
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
 
-    _answer(compared(axes, keys_of, _folders(profiles)), to, svg)
+    _answer(compared(axes, keys_of, _folders(profiles), usable()), to, svg)
 
 
 def scale(
