@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.running import refused, run
 from vramplan import fit
+from vramplan.answers.processes import done
+from vramplan.cli.runs import compare as runs
 from vramplan.report.json import schema
 
 pytestmark = pytest.mark.contract
@@ -172,3 +174,32 @@ def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
         alone = run("fit", "--job", one, "--allocator", "estimate", "--format", "json").document
         assert cell["device_bytes"] == alone["peak"]["device_bytes"]
     assert "have their own keys" in refused("compare", "--job", str(file), "-g", "t4").err
+
+
+def test_several_processes_give_the_rows_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """33 iterations: fewer are not worth a second process."""
+    words = (
+        "-m",
+        "gpt2",
+        "-g",
+        "t4,a100-40gb",
+        "--seq",
+        ",".join(str(64 + 8 * one) for one in range(33)),
+        "--micro-batch",
+        "2",
+    )
+    rows = []
+    for processes in (1, 3):
+        monkeypatch.setattr(runs, "usable", lambda processes=processes: processes)
+        rows.append(compared(*words))
+    assert len(rows[0]["cells"]) == 66
+    assert rows[0] == rows[1]
+
+
+def test_what_a_task_of_another_process_raises_is_raised_here() -> None:
+    def inverse(number: int) -> float:
+        return 1 / number
+
+    assert done([2, 4, 8, 16], inverse, 2) == [0.5, 0.25, 0.125, 0.0625]
+    with pytest.raises(ZeroDivisionError):
+        done([1, 0, 2], inverse, 2)

@@ -136,6 +136,20 @@ def test_of_a_large_model_few_are_played(strategy: str, times: float) -> None:
     assert times * events(short) < events(literal)
 
 
+@pytest.mark.parametrize(
+    ("model", "strategy"), [("gpt2-xl", "none"), ("gpt2-xl", "full"), ("bert-large-uncased", "none")]
+)
+def test_blocks_that_gather_further_and_further_ahead_are_alike_too(model: str, strategy: str) -> None:
+    """Modules that are more than the parameters of a block gather one each, so that no two blocks begin alike."""
+    keys = {"sequence_length": 512, "activation_checkpointing": strategy, **LARGE}
+    setup = setup_of(job_of(model, **keys), strategy, accumulates=False)
+    short, literal = replay(setup, batch=1), replay(setup, batch=1, direct=True)
+    assert short.peaks(1) == literal.peaks(1)
+    assert short.components(1, *short.worst(1)) == literal.components(1, *literal.worst(1))
+    assert short.end_bytes(1) == short.static_bytes(1)
+    assert 2.9 * events(short) < events(literal)
+
+
 def test_gradients_of_adapters_wait_over_many_blocks() -> None:
     setup = of_70b("full", adapter={"kind": "lora", "rank": 16, "targets": ["all-linear"]})
     short, literal = replay(setup, batch=1), replay(setup, batch=1, direct=True)

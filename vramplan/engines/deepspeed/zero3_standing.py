@@ -16,6 +16,8 @@ from vramplan.replay.recorder import Tape, Tensor
 from vramplan.replay.tensors import Parameter
 from vramplan.tuples import NamedTuple
 
+Coming = tuple[tuple[int, ...], tuple[int, ...], bool]  # of a collective: all, those that come, is it complete
+
 
 class Stand(NamedTuple):
     """Where a walk is, by the numbers of parameters: all that decides what comes but for the bucket."""
@@ -24,9 +26,7 @@ class Stand(NamedTuple):
     queued: int  # uses that nothing was gathered for yet
     live: int
     whole: frozenset[int]  # but for those that always are
-    coming: frozenset[
-        tuple[tuple[int, ...], tuple[int, ...], bool]
-    ]  # of each collective: all, those that come, is it complete
+    coming: frozenset[Coming]
     leaving: tuple[int, ...]
     recomputed: frozenset[int]
     is_over: bool
@@ -34,7 +34,7 @@ class Stand(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """What tells where a walk is; `stand` is made of it only where somebody asks, as most of a walk is not asked for."""
+    """What tells where a walk is; `stand` is made of it where somebody asks, which is seldom."""
 
     step: int
     queued: int
