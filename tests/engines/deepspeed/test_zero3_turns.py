@@ -150,6 +150,13 @@ def test_blocks_that_gather_further_and_further_ahead_are_alike_too(model: str, 
     assert 2.9 * events(short) < events(literal)
 
 
+def test_what_a_compiled_step_makes_late_stands_for_nothing_else() -> None:
+    keys = {"sequence_length": 512, "compile": True, **LARGE}
+    setup = setup_of(job_of("gpt2-xl", **keys), "none", accumulates=False)
+    short, every = replay(setup, batch=1), replay(setup, batch=1, unrolled=True)
+    assert short.peaks(1) == every.peaks(1)
+
+
 def test_gradients_of_adapters_wait_over_many_blocks() -> None:
     setup = of_70b("full", adapter={"kind": "lora", "rank": 16, "targets": ["all-linear"]})
     short, literal = replay(setup, batch=1), replay(setup, batch=1, direct=True)

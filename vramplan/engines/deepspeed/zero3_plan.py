@@ -20,10 +20,13 @@ MOST_PERIOD = 8  # blocks after which the same comes again
 
 
 @lru_cache(maxsize=64)
-def plan_of(order: Order, policy: Zero3Policy, stacks: tuple[tuple[Segment, ...], ...], loss: str) -> TurningPlan:
+def plan_of(
+    order: Order, policy: Zero3Policy, stacks: tuple[tuple[Segment, ...], ...], loss: str, *, compiled: bool
+) -> TurningPlan:
     """Which blocks of the deepest stack are alike, by a walk over the modules.
 
     `stacks`: what is stored of each and what is checkpointed. `loss`: one that uses the head in parts has a plan apart.
+    In a `compiled` iteration tensors are made late, so that none can stand for others.
     """
     deepest = max(range(len(stacks)), key=lambda stack: sum(one.times * one.blocks for one in stacks[stack]))
     blocks = blocks_of(order, stacks[deepest], deepest)
@@ -32,7 +35,7 @@ def plan_of(order: Order, policy: Zero3Policy, stacks: tuple[tuple[Segment, ...]
         return TurningPlan(None, queued, None)
     # a checkpoint of what is not trained lets go of it later than the walk, which knows nothing of recomputation
     is_exact = all(order.trained) or not any(one.checkpointed for one in stacks[deepest])
-    is_loose = policy.shards > 1 and is_exact
+    is_loose = policy.shards > 1 and is_exact and not compiled
     walk = _Walk(policy, order, blocks, queued, is_loose=is_loose)
     met, count = walk.walked(), blocks.number
     if is_loose:

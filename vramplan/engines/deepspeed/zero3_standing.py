@@ -13,7 +13,7 @@ from vramplan.engines.deepspeed.zero3_gathering import GATHERED, Gathering, Hand
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.recorder import Tape, Tensor
-from vramplan.replay.tensors import Parameter
+from vramplan.replay.tensors import Parameter, Storage
 from vramplan.tuples import NamedTuple
 
 Coming = tuple[tuple[int, ...], tuple[int, ...], bool]  # of a collective: all, those that come, is it complete
@@ -254,7 +254,7 @@ class _Had:
         self.any: dict[tuple[str, int], Tensor] = {}
 
     def add(self, category: str, tensor: Tensor | None) -> None:
-        if tensor is None or tensor.storage is None:
+        if tensor is None or type(tensor.storage) is not Storage:
             raise NotAlike
         key = category, tensor.shape[0]
         self.left.setdefault(key, []).append(tensor)
