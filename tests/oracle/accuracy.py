@@ -77,6 +77,7 @@ stablelm, nemotron, helium |
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
 | `distilbert.json`, `distilbert_shared.json` | distilbert; the same under DDP, FSDP1 and FSDP2 |
+| `whisper.json`, `whisper_shared.json`, `whisper_zero.json` | whisper; the same under DDP and FSDP2, and under ZeRO |
 | `moe.json` | mixtures of experts |
 | `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |

@@ -74,6 +74,9 @@ UNDECLARED = {
     "zeroed_late_shared",
     "distilbert",
     "distilbert_shared",
+    "whisper",
+    "whisper_shared",
+    "whisper_zero",
     "older_releases",
     "tiled",
 }

@@ -112,6 +112,8 @@ FIELDS: dict[str, str] = {
     "projection_size": COUNT,
     "decoder_layers": COUNT,
     "activation_dropout": RATIO,
+    "mel_bins": COUNT,
+    "audio_positions": COUNT,
     "experts.count": COUNT,
     "experts.active": COUNT,
     "experts.shared": COUNT,
@@ -189,6 +191,8 @@ IMAGE_FIELDS = ("image_size", "patch_size", "channels")
 VISION_FIELDS = ("vision_layers", "vision_hidden_size", "vision_attention_heads", "vision_intermediate_size")
 """The same of models that take images."""
 
+AUDIO_FIELDS = ("mel_bins", "audio_positions")
+
 TILE_FIELDS = ("vision_global_layers", "vision_tiles")
 
 STACKS = ("layers", "vision_layers", "vision_global_layers", "decoder_layers")
@@ -200,7 +204,7 @@ KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
     *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo2", "starcoder2"),
     *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "electra", "albert", "deberta"),
-    *("deberta-v2", "modernbert", "bart", "mt5", "whisper", "clip", "swin", "convnext", "mamba", "gpt_oss"),
+    *("deberta-v2", "modernbert", "bart", "mt5", "clip", "swin", "convnext", "mamba", "gpt_oss"),
 )
 """Families and model types that people ask for, most of which have no forward pass here."""
 
@@ -363,7 +367,15 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
 def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Problem]:
     """Check the sizes against each other, and fill in the head size."""
     problems = []
-    others = ("max_positions", "head_size", "embedding_size", "projection_size", "decoder_layers", *WINDOW_FIELDS)
+    others = (
+        "max_positions",
+        "head_size",
+        "embedding_size",
+        "projection_size",
+        "decoder_layers",
+        *AUDIO_FIELDS,
+        *WINDOW_FIELDS,
+    )
     for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *TILE_FIELDS, *others, *EXPERT_COUNTS):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images

@@ -249,6 +249,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "attention_dropout": model.attention_dropout,
         "hidden_dropout": model.hidden_dropout,
         "activation_dropout": model.activation_dropout,
+        "mel_bins": model.mel_bins,
+        "audio_positions": model.audio_positions,
         "sliding_window": model.sliding_window,
         "partial_rotary_factor": model.partial_rotary_factor,
         "parallel_residual": model.parallel_residual,

@@ -13,6 +13,9 @@ def target_length(given: int | None, model: ModelShape | None, fields: Fields) -
     key = "target_length"
     if model.decoder_layers is None:
         fields.refuse(key, f"{model.name} has no decoder beside an encoder", hint="sequence_length alone")
+    elif model.takes_audio:
+        message = f"the encoder of {model.name} takes sounds of {2 * (model.audio_positions or 0)} frames"
+        fields.refuse(key, message, hint="sequence_length is that of the decoder")
     elif given > model.max_positions and model.positions == "learned":
         message = f"{given} is more than the {model.max_positions} positions that {model.name} has learned"
         fields.refuse(key, message, hint=f"use at most {model.max_positions}")

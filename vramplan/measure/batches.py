@@ -25,7 +25,9 @@ def batch_of(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if shape.takes_images:
         given |= images(job, model, device)
-    if shape.takes_text:
+    if shape.takes_audio:
+        given["input_features"] = sounds(job, model, device)
+    elif shape.takes_text:
         if shape.any_image_size:  # the code asks which of them stand for images
             tokens = known([_of_images(job, model) for _ in range(size)], device)
         else:
@@ -61,6 +63,15 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     pixels = torch.randn(size, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
     sizes = {"image_sizes": known([[edge, edge]] * size, device)} if shape.any_image_size else {}
     return {"pixel_values": pixels, **sizes}
+
+
+def sounds(job: ResolvedJob, model: Any, device: str) -> Any:
+    """The frames of one sound for each sample, as the processor of the model gives them: all are as long."""
+    size, shape = job.micro_batch_size, job.model
+    assert size is not None
+    assert shape.mel_bins is not None
+    assert shape.audio_positions is not None
+    return torch.randn(size, shape.mel_bins, 2 * shape.audio_positions, device=device, dtype=dtype_in(model))
 
 
 def images_in_tiles(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:

@@ -122,6 +122,8 @@ def _auto(shape: ModelShape) -> Any:
 
     if shape.task == "contrastive":
         return transformers.AutoModel
+    if shape.takes_audio:
+        return transformers.AutoModelForSpeechSeq2Seq
     if shape.takes_images and shape.takes_text:
         return transformers.AutoModelForImageTextToText
     return getattr(transformers, f"AutoModelFor{HEADS[shape.task]}")

@@ -180,6 +180,8 @@ class ModelShape(NamedTuple):
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer
+    mel_bins: int | None = None  # Whisper: features of each frame of a sound; None: it takes none
+    audio_positions: int | None = None  # of the encoder, each of which stands for two frames
 
     @property
     def stacks(self) -> tuple[int, ...]:
@@ -300,6 +302,11 @@ class ModelShape(NamedTuple):
     def takes_images(self) -> bool:
         """Whether a sample has an image."""
         return self.channels is not None
+
+    @property
+    def takes_audio(self) -> bool:
+        """Whether a sample has a sound, and its text is what the decoder says of it."""
+        return self.mel_bins is not None
 
     @property
     def takes_text(self) -> bool:

@@ -1,6 +1,6 @@
 """Operator rules of convolutional networks, of which vision transformers cut their patches too.
 
-Images are [B, C, h, w] in the logical order of their dimensions.
+Images are [B, C, h, w] in the logical order of their dimensions, and sounds [B, C, t].
 """
 
 from __future__ import annotations
@@ -26,17 +26,33 @@ def conv2d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, strid
     not counted, but noted for the caching allocator: copies into the layout that it computes in.
     Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, convolution_backward.
     """
+    return _convolution(x, weight, bias, stride, padding)
+
+
+def conv1d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, stride: int, padding: int = 0) -> Tensor:
+    """`F.conv1d`, weight [out, in, k]: new; a length that the stride does not divide is cut off.
+
+    Autocast casts bias, weight, x, each a node of its own.
+    Saves `x`: the gradient of the weight is x correlated with the incoming one.
+    Saves `w`: the gradient of x is the incoming one convolved with the weight turned round.
+    Backward: the gradients of x, of the weight and of the bias, each only if it is wanted. cuDNN takes it for an image
+    of one row.
+    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, view4d.
+    """
+    return _convolution(x, weight, bias, stride, padding)
+
+
+def _convolution(x: Tensor, weight: Parameter, bias: Parameter | None, stride: int, padding: int) -> Tensor:
     tape = x.tape
     b = None if bias is None else autocast_half(bias)
     w = autocast_half(weight)
     x = autocast_half(x)
-    batch, inputs, height, width = x.shape
-    outputs, _, kernel, _ = w.shape
-    size = tuple((n + 2 * padding - kernel) // stride + 1 for n in (height, width))
-    shape = (batch, outputs, *size)
+    batch, inputs, *lengths = x.shape
+    outputs, _, kernel, *_ = w.shape
+    shape = (batch, outputs, *((n + 2 * padding - kernel) // stride + 1 for n in lengths))
     need_x, need_w, need_b = (t is not None and t.node is not None for t in (x, w, b))
     x_shape, w_shape, batched = x.shape, w.shape, x.batched
-    work = 2 * prod(shape) * inputs * kernel * kernel
+    work = 2 * prod(shape) * inputs * prod(w.shape[2:])
     is_turned = kernel > 1 or stride > 1  # else it is a product of matrices that lie well
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -68,7 +84,7 @@ def _turn(made: Tensor, x: Shape, out: Shape, weight: Shape, parts: int = 0) -> 
     which its heuristics choose: 7 in most, 3 or none in others.
     """
     assert made.storage is not None
-    each = sum(round_up(one[1], CHANNELS) * one[2] * one[3] for one in (x, out)) * made.dtype.itemsize
+    each = sum(round_up(one[1], CHANNELS) * prod(one[2:]) for one in (x, out)) * made.dtype.itemsize
     fixed = weight[0] * round_up(weight[1], CHANNELS) * prod(weight[2:]) * made.dtype.itemsize
     fixed = (fixed if prod(weight[2:]) > 1 else 0) + 4 * parts * prod(weight)
     made.tape.unseen.turned[made.storage.index] = fixed, each

@@ -71,9 +71,9 @@ def clamp(x: Tensor, *, both: bool = True) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         _zero = tape.new("scalar_tensor", (), grad.dtype, False)
-        mask = tape.new("ge", grad.shape, BOOL, grad.batched)
-        _other = tape.new("le", grad.shape, BOOL, grad.batched) if both else None  # written into the first
-        result = tape.like("where", grad)
+        mask = tape.like("ge", saved[0], BOOL)
+        _other = tape.like("le", saved[0], BOOL) if both else None  # written into the first
+        result = tape.like("where", saved[0], grad.dtype)  # in the layout of the mask
         del mask
         return (result,)
 
@@ -93,4 +93,4 @@ def rows_of_table(table: Parameter, places: Tensor) -> Tensor:
         return (grad.tape.new("new_zeros", whole, grad.dtype, False),)
 
     node = tape.record("index", (table,), backward, (places,))
-    return tape.new("index", (places.shape[0], *whole[1:]), table.dtype, places.batched, None, node)
+    return tape.new("index", (*places.shape, *whole[1:]), table.dtype, places.batched, None, node)

@@ -1,4 +1,4 @@
-"""Images that a policy of FSDP casts on their way into the model."""
+"""Images and sounds that a policy of FSDP casts on their way into the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CastsImages(Technique):
     """
 
     def given(self, arguments: list[Tensor], states: list[StandingState]) -> list[Tensor]:
-        """A copy of each image, which is itself an input in fp32."""
+        """A copy of each image or sound, which is itself an input in fp32."""
         return [one if one.dtype is INT64 else self._cast(one, states) for one in arguments]
 
     def _cast(self, image: Tensor, states: list[StandingState]) -> Tensor:

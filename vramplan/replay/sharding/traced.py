@@ -194,8 +194,8 @@ def _has_master(job: ResolvedJob) -> bool:
 
 
 def _casts_images(job: ResolvedJob) -> bool:
-    """Images, which a policy of FSDP casts: vramplan/replay/sharding/cast_images.py."""
-    return job.precision.startswith("fsdp-") and job.model.takes_images
+    """Images and sounds, which a policy of FSDP casts: vramplan/replay/sharding/cast_images.py."""
+    return job.precision.startswith("fsdp-") and (job.model.takes_images or job.model.takes_audio)
 
 
 def _is_over_experts(job: ResolvedJob) -> bool:

@@ -180,8 +180,9 @@ def multiplies_in_float8(setup: Setup) -> bool:
 
 
 def casts_images(setup: Setup) -> bool:
-    """Whether a policy of FSDP casts what the model is given, and that is images."""
-    return setup.image_size is not None and PRECISIONS[setup.precision].stored is not None
+    """Whether a policy of FSDP casts what the model is given, and that is images or sounds."""
+    given = setup.image_size is not None or setup.model.takes_audio
+    return given and PRECISIONS[setup.precision].stored is not None
 
 
 def returns_keys_and_values(setup: Setup) -> bool:

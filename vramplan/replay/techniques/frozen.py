@@ -24,7 +24,7 @@ class Frozen(Trained):
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         """Whether a weight that is made now is trained."""
         path = path_of(tape.part, name)
-        return not any(matches(word, path) for word in self.words)
+        return trainable and not any(matches(word, path) for word in self.words)
 
     def block(self, number: int) -> object:
         """Which words say something about the block."""

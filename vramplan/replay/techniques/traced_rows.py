@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5770 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5786 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
   fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
@@ -15,67 +15,68 @@ activation_checkpointing: full | 5770 | adapted, adapters, adapters_more, attent
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
   tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload,
-  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
-activation_checkpointing: selective | 336 | adapted, block_kinds, decoders, distilbert, fully_shard_more, fused_lora,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, whisper_shared,
+  whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
+  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+activation_checkpointing: selective | 338 | adapted, block_kinds, decoders, distilbert, fully_shard_more, fused_lora,
   linear, losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
-  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mllama, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5,
-  vit
+  sharded_tiles, short_convolutions, state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert, cohere,
+  cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, whisper,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective-layer | 144 | fully_shard_more, fused_lora, liger, losses, more_families,
   replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled, titan_replicas,
   titan_units, zero | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
   mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2,
   lfm2_moe, llama, llama under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 611 | adapted, block_kinds, decoders, distilbert, fully_shard_more, images,
+activation_checkpointing: selective-op | 613 | adapted, block_kinds, decoders, distilbert, fully_shard_more, images,
   liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_compiled, titan_replicas,
-  titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  torchtitan, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  titan_units, turns, whisper, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2,
+  deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under torchtitan, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora | 242 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, fully_shard_more, images,
+adapter: dora | 243 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, fully_shard_more, images,
   liger, linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces,
-  tiled, tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta,
-  seed_oss, smollm3, stablelm, t5, vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  tiled, tiles, whisper, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe,
+  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter: ia3 | 208 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, fully_shard_more, images,
   liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiled, tiles,
   zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
@@ -87,25 +88,26 @@ adapter: ia3 | 208 | adapted, adapters, adapters_more, block_kinds, decoders, di
   gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   lfm2_moe, llama, llama4, llava, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1853 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1861 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
   lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
 adapter: modules_to_save | 144 | adapted, adapters, adapters_more, distilbert, flat_adapters, fully_shard_more,
   fused_lora, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3,
   distilbert, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2,
@@ -116,17 +118,17 @@ adapter: oft | 52 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, 
   llama, mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 449 | adapted, block_kinds, checkpoints, decoders, distilbert, fully_shard_more,
+checkpoint_reentrant: true | 450 | adapted, block_kinds, checkpoints, decoders, distilbert, fully_shard_more,
   fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_more,
-  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, zero | apertus, arcee,
-  bamba, bert, cohere, cohere2, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere, distilbert, ernie4_5, exaone4,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero |
+  apertus, arcee, bamba, bert, cohere, cohere2, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, seed_oss, smollm3, stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, distilbert, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo,
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -139,52 +141,52 @@ distillation: jsd | 13 | taught | gemma, llama, mistral, olmo2, phi, phi3, qwen2
 distillation: reverse-kl | 23 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama under torchtune,
   mistral, phi, qwen3 | gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 146 | adapted, distilbert, fused_lora, galore, liger, master, met, optimizers, precisions,
-  sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, deepseek_v3, distilbert,
-  falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral,
-  nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, distilbert, falcon_h1,
-  gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3,
-  qwen_moe
+ema: true | 147 | adapted, distilbert, fused_lora, galore, liger, master, met, optimizers, precisions,
+  sharded_spaces, short_convolutions, state_spaces, tiled, whisper, zeroed_late | bamba, bert, deepseek_v3,
+  distilbert, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral,
+  mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3, whisper | bamba, bert, deepseek,
+  distilbert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h,
+  neox, olmo2, opt, phi3, qwen_moe, whisper
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 821 | adapters, block_kinds, decoders, distilbert, flat_parameter, frozen, fully_shard_more,
+frozen: parts | 825 | adapters, block_kinds, decoders, distilbert, flat_parameter, frozen, fully_shard_more,
   fused_lora, hosted, images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
-  tiles, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  tiles, turns, whisper, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 130 | adapted, distilbert, galore, liger, older_releases, precisions, sharded_spaces,
-  short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere2, deepseek_v3, distilbert, falcon_h1,
-  gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral,
-  mixtral, nemotron_h, olmo2, olmoe, qwen2, qwen2_moe, qwen3_moe, smollm3 | bamba, bert, cohere, deepseek, distilbert,
-  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h,
-  neox, olmo2, olmoe, qwen_moe
+grad_scaler: true | 136 | adapted, distilbert, galore, liger, older_releases, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled, whisper, zeroed_late | bamba, bert, cohere2, deepseek_v3, distilbert,
+  falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mistral, mixtral, nemotron_h, olmo2, olmoe, qwen2, qwen2_moe, qwen3_moe, smollm3, whisper | bamba, bert, cohere,
+  deepseek, distilbert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 459 | adapted, block_kinds, compile_beside, decoders, distilbert, evaluation, evaluation_more,
+label_smoothing | 460 | adapted, block_kinds, compile_beside, decoders, distilbert, evaluation, evaluation_more,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces,
-  short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2,
-  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, distilbert, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  short_convolutions, smoothing, state_spaces, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere,
+  cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5,
+  vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, distilbert,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
@@ -206,8 +208,8 @@ loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
-loss: fp32-logits | 53 | distilbert, losses, returned, titan, titan_replicas, titan_units | bert, distilbert, llama,
-  llama under torchtitan | bert, distilbert, llama, llama under torchtitan
+loss: fp32-logits | 54 | distilbert, losses, returned, titan, titan_replicas, titan_units, whisper | bert,
+  distilbert, llama, llama under torchtitan, whisper | bert, distilbert, llama, llama under torchtitan, whisper
 loss: fused | 267 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear,
   losses, losses_more, met, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba,
   bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
@@ -225,33 +227,35 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 722 | adapted, block_kinds, distilbert, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm | 737 | adapted, block_kinds, distilbert, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions,
   replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, torchvision, turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bert, bloom, cohere2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, torchvision_vit, vit | apertus, arcee,
-  bamba, bert, bloom, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit
-offload: activations | 635 | adapted, block_kinds, checkpoints, decoders, distilbert, flat_adapters, flat_host,
-  fused_lora, host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more,
-  sharded_activations, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles |
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4,
+  titan_replicas, titan_units, torchvision, turns, whisper, whisper_shared, whisper_zero, zero, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, distilbert, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom,
-  cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
+  mistral, mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm,
+  starcoder2, torchvision_vit, vit, whisper | apertus, arcee, bamba, bert, bloom, cohere, deepseek, distilbert,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
+  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit, whisper
+offload: activations | 636 | adapted, block_kinds, checkpoints, decoders, distilbert, flat_adapters, flat_host,
+  fused_lora, host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more,
+  sharded_activations, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles,
+  whisper | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text,
+  ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba,
+  bert, bloom, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit, whisper
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -263,14 +267,14 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 182 | adapted, adapters_more, block_kinds, checkpoints, distilbert, flat_parameter, frozen,
+optimizer: adafactor | 183 | adapted, adapters_more, block_kinds, checkpoints, distilbert, flat_parameter, frozen,
   halves, images, linear, moe, more_families, optimizers, precisions, quantized, random, short_convolutions,
-  state_spaces, suite, tiles, torchvision, vision, zeroed_late | bert, clip, deepseek_v2, deepseek_v3, distilbert,
-  gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral,
-  mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, torchvision_vit, vit | bert, clip, deepseek, distilbert, gemma4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next,
-  qwen3_vl, qwen_moe, torchvision_vit, vit
+  state_spaces, suite, tiles, torchvision, vision, whisper, zeroed_late | bert, clip, deepseek_v2, deepseek_v3,
+  distilbert, gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit, whisper | bert, clip, deepseek, distilbert,
+  gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral,
+  mllama, nemotron_h, neox, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
 optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, torchvision, turns, vision |
   bamba, bert, clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text,
@@ -278,10 +282,10 @@ optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves
   qwen3_vl_moe, smollm3, starcoder2, torchvision_vit, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
-optimizer: adamw-8bit | 43 | distilbert, flat_parameter, images, liger, optimizers, precisions, short_convolutions,
-  state_spaces, tiles | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3,
-  mllama, nemotron_h, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mistral3, mllama, nemotron_h, opt, qwen3_vl
+optimizer: adamw-8bit | 44 | distilbert, flat_parameter, images, liger, optimizers, precisions, short_convolutions,
+  state_spaces, tiles, whisper | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral,
+  mistral3, mllama, nemotron_h, opt, qwen2, qwen3_vl, qwen3_vl_moe, whisper | bert, distilbert, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, opt, qwen3_vl, whisper
 optimizer: adamw-8bit-paged | 21 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, lfm2_moe,
   llama, llama4
@@ -335,25 +339,25 @@ optimizer: sgd | 492 | adapted, adapters_more, attention, checkpoints, families,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4,
   llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 555 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+optimizer: sgd-momentum | 556 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
   precisions, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
-  torchtune_compiled, torchtune_taught, torchtune_units, torchvision, vision | bamba, bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, distilbert, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm,
+  torchtune_compiled, torchtune_taught, torchtune_units, torchvision, vision, whisper | bamba, bart, bert, bloom,
+  clip, deepseek_v2, deepseek_v3, distilbert, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under
   torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
   litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  smollm3, starcoder2, t5, torchvision_vit, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, distilbert,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, torchvision_vit, vit
-optimizer_in_backward: true | 184 | adapted, block_kinds, checkpoints, distilbert, fused_lora, galore, liger, linear,
-  met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert,
+  smollm3, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek,
+  distilbert, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
+  mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+optimizer_in_backward: true | 185 | adapted, block_kinds, checkpoints, distilbert, fused_lora, galore, liger, linear,
+  met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled, whisper | bamba, bert,
   distilbert, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, ministral3, mistral, nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next,
-  smollm3 | bamba, bert, distilbert, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen3_next
+  smollm3, whisper | bamba, bert, distilbert, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen3_next, whisper
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 178 | adapted, block_kinds, decoders, fused_lora, liger, linear, losses_more, masks, sharded_spaces,
   short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
@@ -388,25 +392,26 @@ parallel.fsdp_version: 1 | 241 | distilbert_shared, flat_adapters, flat_host, fl
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 129 | distilbert_shared, fused_lora_shared, modded, modded_compiled, older_releases,
-  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert,
-  distilbert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, mixtral, modded_nanogpt under
-  modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert, distilbert, gemma, gemma4, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 954 | distilbert_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: ddp | 132 | distilbert_shared, fused_lora_shared, modded, modded_compiled, older_releases,
+  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared
+  | bert, distilbert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, mixtral, modded_nanogpt
+  under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3, whisper | bert, distilbert, gemma, gemma4,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl, whisper
+parallel.sharding: fsdp | 960 | distilbert_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, distilbert, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
-  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, roberta, seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  torchtune_units, whisper_shared, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
+  distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper | apertus, arcee, bamba, bert,
+  bloom, cohere, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, vit, whisper
 parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
@@ -414,22 +419,22 @@ parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter
   qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero1 | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 68 | fused_lora_shared, host_activations, tiled_mlp_shared, zero, zero_adapters | bert,
-  bloom, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, llama, mistral, mistral3,
-  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, t5, vit |
-  bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, neox, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_shared, zero, zero_adapters,
-  zero_offload | bert, bloom, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama,
-  mistral, mistral3, olmo, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, smollm3, t5, vit |
-  bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero1 | 55 | fused_lora_shared, host_activations, whisper_zero, zero, zero_adapters | bert, bloom,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit, whisper | bert, bloom, gemma, gemma2, gemma3,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit, whisper
+parallel.sharding: zero2 | 70 | fused_lora_shared, host_activations, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters | bert, bloom, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  llama, mistral, mistral3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  roberta, smollm3, t5, vit, whisper | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit, whisper
+parallel.sharding: zero3 | 144 | fused_lora_shared, host_activations, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, llama, mistral, mistral3, olmo, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta,
+  smollm3, t5, vit, whisper | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4101 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4156 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
   fused_lora_shared, galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted,
@@ -438,52 +443,53 @@ precision: amp | 4101 | adapted, adapters, adapters_more, attention, block_kinds
   replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision,
-  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  whisper, whisper_shared, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 489 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 491 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
-  titan_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  titan_units, whisper_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3,
   mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus,
-  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm
-precision: mixed | 1671 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, whisper |
+  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, whisper
+precision: mixed | 1676 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads, host_activations, hosted,
   images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference,
   random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared,
-  tiles, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
-precision: pure | 3554 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
+precision: pure | 3573 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
   fused_lora_shared, galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear,
@@ -492,22 +498,22 @@ precision: pure | 3554 | adapted, adapters, adapters_more, attention, block_kind
   replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -523,26 +529,27 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 138 | adapted, adapters, block_kinds, distilbert, images, liger, linear, met, pairs,
-  pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, distilbert, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, distilbert,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 274 | adapted, adapters, block_kinds, compile_beside, decoders, distilbert, flat_adapters,
+quantization: int8 | 139 | adapted, adapters, block_kinds, distilbert, images, liger, linear, met, pairs,
+  pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, distilbert,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, whisper, xlm-roberta | bamba,
+  bart, bert, bloom, distilbert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
+quantization: nf4 | 275 | adapted, adapters, block_kinds, compile_beside, decoders, distilbert, flat_adapters,
   fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2,
+  short_convolutions, state_spaces, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2,
   distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
   glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
   litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
   olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus,
-  arcee, bart, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5
+  seed_oss, stablelm, t5, whisper
 quantization: nf4-double | 187 | adapted, adapters, compile_beside, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
@@ -569,22 +576,22 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
   olmoe, qwen_moe
 transformers_version: older code | 143 | older_releases | cohere, gemma, gemma2, granite, llama, mistral, mixtral,
   olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, gemma, gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 923 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
+weight_dtype: 16 bits | 925 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
-  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
+  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper
+  | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
   gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava,
   ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
   qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-zero_grad: before-backward | 58 | zeroed_late, zeroed_late_shared | gpt2, gpt_neox, llama, mixtral | gpt2, llama,
-  mixtral, neox
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+zero_grad: before-backward | 59 | whisper, zeroed_late, zeroed_late_shared | gpt2, gpt_neox, llama, mixtral, whisper
+  | gpt2, llama, mixtral, neox, whisper
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
@@ -598,29 +605,30 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1071 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1072 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger,
   linear, litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 378 | adapted, block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 379 | adapted, block_kinds, checkpoints, decoders,
   distilbert, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs,
-  replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bert, cohere,
-  distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, whisper, zero | apertus, arcee, bert,
+  cohere, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite,
+  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -673,14 +681,14 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 333 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 338 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision,
-  turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, ernie4_5, gemma, gemma2,
-  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
-  mistral3, mixtral, mllama, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit,
-  vit
+  turns, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom,
+  ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llama under torchtitan, mistral3, mixtral, mllama, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta,
+  stablelm, torchvision_vit, vit, whisper
 activation_checkpointing: full + offload: activations | 281 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
@@ -755,19 +763,19 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 152 | distilbert_sha
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 46 | distilbert_shared, fused_lora_shared, older_releases,
-  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert,
-  distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 523 | distilbert_shared, flat_adapters, flat_host,
+activation_checkpointing: full + parallel.sharding: ddp | 47 | distilbert_shared, fused_lora_shared, older_releases,
+  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared
+  | bert, distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3, qwen3_vl, whisper
+activation_checkpointing: full + parallel.sharding: fsdp | 525 | distilbert_shared, flat_adapters, flat_host,
   flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat,
   older_releases, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom,
-  cohere, distilbert, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit
+  torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | apertus, arcee, bamba,
+  bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, vit, whisper
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt,
@@ -775,46 +783,47 @@ activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_ad
 activation_checkpointing: full + parallel.sharding: zero1 | 34 | fused_lora_shared, host_activations, zero,
   zero_adapters | bert, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe,
   roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 39 | fused_lora_shared, host_activations,
-  tiled_mlp_shared, zero, zero_adapters | bert, bloom, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, neox,
-  opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shared, host_activations,
-  tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
+activation_checkpointing: full + parallel.sharding: zero2 | 40 | fused_lora_shared, host_activations,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, gemma3, gemma4, glm4_moe, gpt2, granite, llama,
+  mistral3, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 79 | fused_lora_shared, host_activations,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2040 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2048 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, distilbert, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora,
   fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt,
   lora_parts, losses, losses_more, met, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, taught, tiled_mlp, tiles, torchvision, turns, vision | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit
+  state_spaces, suite, taught, tiled_mlp, tiles, torchvision, turns, vision, whisper, whisper_shared | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 263 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 264 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan,
-  titan_compiled, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama
-  under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 883 | adapters, attention, block_kinds, checkpoints, compile,
+  titan_compiled, titan_replicas, titan_units, whisper_shared | apertus, arcee, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, whisper
+activation_checkpointing: full + precision: mixed | 885 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
   liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
-  replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, zero, zero_adapters,
-  zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero,
+  zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
   hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2,
   olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1701 | adapted, adapters, adapters_more, attention, block_kinds,
+  starcoder2, t5, vit, whisper
+activation_checkpointing: full + precision: pure | 1705 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, distilbert, distilbert_shared, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, half_logits, heads, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more,
@@ -822,13 +831,13 @@ activation_checkpointing: full + precision: pure | 1701 | adapted, adapters, ada
   quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, zeroed_late, zeroed_late_shared | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
   torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
   neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -904,20 +913,20 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
   llama, neox
-activation_checkpointing: selective + precision: amp | 105 | adapted, block_kinds, linear, losses, selective,
-  selective_more, seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral,
-  mllama, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: amp | 106 | adapted, block_kinds, linear, losses, selective,
+  selective_more, seq2seq, sharded_more, short_convolutions, state_spaces, tiles, whisper | bart, bert, deepseek,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mllama, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
 activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 105 | block_kinds, decoders, linear, losses, met, selective,
-  selective_more, sharded_more, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere,
-  deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+activation_checkpointing: selective + precision: pure | 106 | block_kinds, decoders, linear, losses, met, selective,
+  selective_more, sharded_more, short_convolutions, state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert,
+  cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective + quantization: nf4 | 2 | state_spaces | falcon_h1
 activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-layer + adapter.kernels | 1 | fused_lora | llama
@@ -1027,25 +1036,25 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 216 | adapted, block_kinds, decoders, distilbert, images,
+activation_checkpointing: selective-op + precision: amp | 217 | adapted, block_kinds, decoders, distilbert, images,
   liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
-  short_convolutions, state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
+  short_convolutions, state_spaces, tiles, turns, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere,
+  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective-op + precision: fsdp | 31 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama
   under torchtitan, mllama, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 160 | adapted, block_kinds, images, liger, linear, losses,
+activation_checkpointing: selective-op + precision: pure | 161 | adapted, block_kinds, images, liger, linear, losses,
   masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, t5, vit
+  short_convolutions, state_spaces, tiled, tiles, whisper | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, t5, vit, whisper
 activation_checkpointing: selective-op + quantization: int8 | 8 | adapted, liger, short_convolutions, state_spaces |
   bamba, gemma3, granite, lfm2, lfm2_moe, phi3
 activation_checkpointing: selective-op + quantization: nf4 | 4 | adapted, short_convolutions, state_spaces | glm4,
@@ -1131,11 +1140,11 @@ adapter: dora + padding: right | 12 | liger, pairs, short_convolutions, state_sp
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 97 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  lfm2, lfm2_moe, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next,
-  qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 98 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, short_convolutions, state_spaces, whisper | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3,
+  qwen2_vl, qwen3_next, qwen_moe, roberta, t5, vit, whisper
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
 adapter: dora + precision: pure | 104 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
@@ -1234,11 +1243,11 @@ adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neo
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 151 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+adapter: lora + max_gradient_norm | 153 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled_mlp, tiled_mlp_shared, tiles, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3,
-  qwen3_vl, stablelm
+  taught, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt,
+  phi, phi3, qwen3_vl, stablelm, whisper
 adapter: lora + offload: activations | 57 | flat_adapters, fused_lora, images, liger, met, pairs,
   sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared | bert, bloom, falcon_h1, gemma2,
   gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl,
@@ -1280,15 +1289,16 @@ adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compil
 adapter: lora + parallel.fsdp_version: 1 | 70 | flat_adapters, older_releases, zeroed_late_shared | bert, gemma,
   gemma2, glm, gpt2, llama, mixtral, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 26 | fused_lora_shared, older_releases, replicated, sharded_bits,
-  tiled_mlp_shared, zeroed_late_shared | gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 253 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+adapter: lora + parallel.sharding: ddp | 27 | fused_lora_shared, older_releases, replicated, sharded_bits,
+  tiled_mlp_shared, whisper_shared, zeroed_late_shared | gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
+  opt, phi3, whisper
+adapter: lora + parallel.sharding: fsdp | 254 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
   older_releases, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared
-  | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe,
-  gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+  sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared,
+  zeroed_late_shared | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
+  litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
 adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shard_more, fused_lora_shared,
   rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
   qwen3_vl
@@ -1297,16 +1307,17 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 800 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 808 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
   lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
   sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
@@ -1333,17 +1344,17 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 120 | adapters, block_kinds, distilbert, images, liger, linear, met, pairs,
-  pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, distilbert, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
-  mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 237 | adapters, block_kinds, compile_beside, decoders, distilbert, flat_adapters,
+adapter: lora + quantization: int8 | 121 | adapters, block_kinds, distilbert, images, liger, linear, met, pairs,
+  pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, distilbert,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
+  ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
+adapter: lora + quantization: nf4 | 238 | adapters, block_kinds, compile_beside, decoders, distilbert, flat_adapters,
   fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, distilbert,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+  short_convolutions, state_spaces, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere,
+  distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 adapter: lora + quantization: nf4-double | 158 | adapters, compile_beside, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
@@ -1355,13 +1366,13 @@ adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, e
   llama, neox, olmo, stablelm
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 34 | older_releases | llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 316 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+adapter: lora + weight_dtype: 16 bits | 317 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, quantized, rounded,
-  sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared |
-  apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
-  mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5
+  sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared,
+  whisper | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, whisper
 adapter: lora + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
@@ -1482,12 +1493,12 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 200 | adapted, block_kinds, checkpoints, decoders, distilbert,
+checkpoint_reentrant: true + precision: amp | 201 | adapted, block_kinds, checkpoints, decoders, distilbert,
   fully_shard_more, images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp,
-  turns | apertus, arcee, bamba, bert, cohere, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  turns, whisper | apertus, arcee, bamba, bert, cohere, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
   mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm
+  qwen_moe, seed_oss, stablelm, whisper
 checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora_shared, sharded_spaces | gpt2,
   granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
@@ -1573,9 +1584,9 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 4 | liger, short_convolutions, state_spaces | gemma3, lfm2_moe, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 64 | adapted, distilbert, galore, liger, met, optimizers, precisions, sharded_spaces,
-  short_convolutions, state_spaces, tiled | bamba, bert, deepseek, distilbert, falcon_h1, gpt2, granitemoehybrid,
-  lfm2, lfm2_moe, llama, nemotron_h, olmo2, opt, qwen_moe
+ema: true + precision: amp | 65 | adapted, distilbert, galore, liger, met, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled, whisper | bamba, bert, deepseek, distilbert, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2, opt, qwen_moe, whisper
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
 ema: true + precision: pure | 52 | adapted, galore, liger, met, optimizers, sharded_spaces, short_convolutions,
@@ -1653,13 +1664,14 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 18 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 242 | adapters, block_kinds, decoders, distilbert, flat_parameter, frozen,
+frozen: parts + precision: amp | 246 | adapters, block_kinds, decoders, distilbert, flat_parameter, frozen,
   fully_shard_more, images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized, sharded_more,
-  short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, state_spaces, tiled, tiles, turns, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
 frozen: parts + precision: fsdp | 24 | flat_parameter, fully_shard_more, sharded_more, sharded_spaces, sharded_tiles
   | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
@@ -1714,10 +1726,10 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 129 | adapted, distilbert, galore, liger, older_releases, precisions,
-  sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere, deepseek, distilbert,
-  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h,
-  neox, olmo2, olmoe, qwen_moe
+grad_scaler: true + precision: amp | 135 | adapted, distilbert, galore, liger, older_releases, precisions,
+  sharded_spaces, short_convolutions, state_spaces, tiled, whisper, zeroed_late | bamba, bert, cohere, deepseek,
+  distilbert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral,
+  nemotron_h, neox, olmo2, olmoe, qwen_moe, whisper
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
@@ -1758,10 +1770,10 @@ label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_space
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 149 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
-  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek,
-  falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt,
-  nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
+label_smoothing + precision: amp | 150 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
+  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, whisper | bamba, bart, bert, bloom, chatglm,
+  deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mixtral, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit, whisper
 label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
@@ -1871,7 +1883,7 @@ loss: fp32-logits + parallel.fsdp_units: ends | 2 | titan_units | llama under to
 loss: fp32-logits + parallel.replicas | 1 | titan_replicas | llama under torchtitan
 loss: fp32-logits + parallel.sharding: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under torchtitan
-loss: fp32-logits + precision: amp | 20 | distilbert, losses, returned | bert, distilbert, llama
+loss: fp32-logits + precision: amp | 21 | distilbert, losses, returned, whisper | bert, distilbert, llama, whisper
 loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
@@ -1969,31 +1981,34 @@ max_gradient_norm + parallel.fsdp_version: 1 | 43 | flat_adapters, flat_host, fl
   bloom, gemma, gemma2, gpt2, llama
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 16 | replicated, rounded_shared, tiled_mlp_shared, zeroed_late_shared |
-  gemma, gpt2, llama, mistral3, phi3
-max_gradient_norm + parallel.sharding: fsdp | 176 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: ddp | 19 | replicated, rounded_shared, tiled_mlp_shared, whisper_shared,
+  zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
+max_gradient_norm + parallel.sharding: fsdp | 182 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units, zeroed_late_shared | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under
-  torchtitan, mistral3, mllama, nemotron_h, neox, phi, phi3, qwen3_vl
+  titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama,
+  llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, phi3, qwen3_vl, whisper
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 63 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
   nemotron_h, neox, phi3, vit
-max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
-max_gradient_norm + parallel.sharding: zero2 | 7 | tiled_mlp_shared, zero | llama, mistral3
-max_gradient_norm + parallel.sharding: zero3 | 13 | tiled_mlp_shared, zero | gemma3_images, glm4_moe, gpt_neo, llama,
-  mistral3, qwen3_vl
+max_gradient_norm + parallel.sharding: zero1 | 4 | whisper_zero, zero | glm4_moe, gpt_neo, qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: zero2 | 9 | tiled_mlp_shared, whisper_zero, zero | llama, mistral3, whisper
+max_gradient_norm + parallel.sharding: zero3 | 15 | tiled_mlp_shared, whisper_zero, zero | gemma3_images, glm4_moe,
+  gpt_neo, llama, mistral3, qwen3_vl, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 234 | adapted, distilbert, flat_adapters, flat_parameter, fully_shard_more,
+max_gradient_norm + precision: amp | 242 | adapted, distilbert, flat_adapters, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, met, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiles,
-  torchvision, turns | apertus, arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, torchvision_vit, vit
-max_gradient_norm + precision: fsdp | 138 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  torchvision, turns, whisper, whisper_shared | apertus, arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm,
+  torchvision_vit, vit, whisper
+max_gradient_norm + precision: fsdp | 140 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
-  titan_units | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
-max_gradient_norm + precision: mixed | 58 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
-  bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
+  titan_units, whisper_shared | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi,
+  phi3, qwen3_vl, whisper
+max_gradient_norm + precision: mixed | 63 | images, master, more_families, rounded, tiled_mlp_shared, tiles,
+  whisper_zero, zero | bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl,
+  whisper
 max_gradient_norm + precision: pure | 188 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, replicated, rounded, rounded_shared, sharded_bits,
   sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles,
@@ -2067,12 +2082,12 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 36 | host_activations, tiled_mlp_shared | bert, bloom, gemma2,
   gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 182 | adapted, block_kinds, checkpoints, distilbert, flat_host, fused_lora,
+offload: activations + precision: amp | 183 | adapted, block_kinds, checkpoints, distilbert, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions,
-  state_spaces, tiled, tiled_mlp | bamba, bert, bloom, deepseek, distilbert, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  stablelm, t5, vit
+  state_spaces, tiled, tiled_mlp, whisper | bamba, bert, bloom, deepseek, distilbert, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, stablelm, t5, vit, whisper
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
@@ -2175,10 +2190,10 @@ optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
 optimizer: adafactor + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adafactor + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adafactor + precision: amp | 73 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
-  optimizers, precisions, random, short_convolutions, state_spaces, suite, torchvision, vision, zeroed_late | bert,
-  clip, deepseek, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, neox, qwen3_vl, qwen_moe,
-  torchvision_vit, vit
+optimizer: adafactor + precision: amp | 74 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+  optimizers, precisions, random, short_convolutions, state_spaces, suite, torchvision, vision, whisper, zeroed_late |
+  bert, clip, deepseek, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, neox, qwen3_vl, qwen_moe,
+  torchvision_vit, vit, whisper
 optimizer: adafactor + precision: pure | 82 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
   images, linear, moe, more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, torchvision,
   vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3,
@@ -2216,8 +2231,8 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 25 | distilbert, images, liger, optimizers, precisions, short_convolutions,
-  state_spaces | bert, distilbert, granitemoehybrid, lfm2_moe, llama, nemotron_h, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 26 | distilbert, images, liger, optimizers, precisions, short_convolutions,
+  state_spaces, whisper | bert, distilbert, granitemoehybrid, lfm2_moe, llama, nemotron_h, qwen3_vl, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 13 | flat_parameter, images, liger, optimizers, short_convolutions, tiles |
   gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -2355,12 +2370,13 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 58 | fully_shard_more, litgp
   torchtune_compiled, torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under
   torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 206 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 207 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
-  seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision | bamba, bart, bert, bloom,
-  clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision, whisper | bamba, bart, bert,
+  bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit,
+  whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -2384,9 +2400,9 @@ optimizer_in_backward: true + packing: true | 8 | short_convolutions, state_spac
 optimizer_in_backward: true + padding: right | 3 | sharded_spaces, short_convolutions | lfm2
 optimizer_in_backward: true + parallel.sharding: fsdp | 6 | sharded_spaces | bamba, granitemoehybrid, lfm2, nemotron_h
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba
-optimizer_in_backward: true + precision: amp | 69 | adapted, checkpoints, galore, liger, optimizers, sharded_spaces,
-  short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  nemotron_h, olmo2, phi3
+optimizer_in_backward: true + precision: amp | 70 | adapted, checkpoints, galore, liger, optimizers, sharded_spaces,
+  short_convolutions, state_spaces, whisper | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, nemotron_h, olmo2, phi3, whisper
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
 optimizer_in_backward: true + precision: pure | 76 | adapted, block_kinds, checkpoints, distilbert, galore, liger,
   linear, met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, distilbert,
@@ -2488,9 +2504,9 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 31 | distilbert_shared, fused_lora_shared, replicated, rounded_shared,
-  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, distilbert, gemma, gemma4, glm4_moe,
-  gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 34 | distilbert_shared, fused_lora_shared, replicated, rounded_shared,
+  sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert, distilbert, gemma,
+  gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl, whisper
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
 parallel.sharding: ddp + precision: pure | 72 | distilbert_shared, modded, modded_compiled, older_releases,
   replicated, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, distilbert, gemma,
@@ -2506,21 +2522,21 @@ parallel.sharding: ddp + transformers_version: older code | 12 | older_releases 
 parallel.sharding: ddp + weight_dtype: 16 bits | 3 | fused_lora_shared, tiled_mlp_shared | llama
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 151 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
+parallel.sharding: fsdp + precision: amp | 155 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, zeroed_late_shared | apertus, arcee,
-  bamba, bert, bloom, cohere, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral,
-  mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta,
-  seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, whisper_shared, zeroed_late_shared |
+  apertus, arcee, bamba, bert, bloom, cohere, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
+parallel.sharding: fsdp + precision: fsdp | 415 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  titan_replicas, titan_units, whisper_shared | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral,
+  mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
 parallel.sharding: fsdp + precision: pure | 308 | distilbert_shared, flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, older_releases, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
@@ -2565,17 +2581,17 @@ parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | 
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_spaces | bamba, gpt2, llama
-parallel.sharding: zero1 + precision: mixed | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert,
-  bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl,
-  qwen_moe, roberta, vit
-parallel.sharding: zero2 + precision: mixed | 68 | fused_lora_shared, host_activations, tiled_mlp_shared, zero,
-  zero_adapters | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, neox,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero1 + precision: mixed | 55 | fused_lora_shared, host_activations, whisper_zero, zero,
+  zero_adapters | bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt,
+  phi, phi3, qwen3_vl, qwen_moe, roberta, vit, whisper
+parallel.sharding: zero2 + precision: mixed | 70 | fused_lora_shared, host_activations, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 142 | fused_lora_shared, host_activations, tiled_mlp_shared, zero,
-  zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  llama, mistral3, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero3 + precision: mixed | 144 | fused_lora_shared, host_activations, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
+  gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit, whisper
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
@@ -2588,16 +2604,16 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
-  pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
-  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 146 | adapted, adapters, block_kinds, compile_beside, decoders, distilbert,
+precision: amp + quantization: int8 | 89 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
+  pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
+  nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
+precision: amp + quantization: nf4 | 147 | adapted, adapters, block_kinds, compile_beside, decoders, distilbert,
   flat_adapters, fused_lora, images, linear, met, older_releases, pairs, pairs_beside, quantized, sharded_bits,
-  short_convolutions, state_spaces | apertus, arcee, bert, bloom, cohere, distilbert, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+  short_convolutions, state_spaces, whisper | apertus, arcee, bert, bloom, cohere, distilbert, ernie4_5, exaone4,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 precision: amp + quantization: nf4-double | 101 | adapted, adapters, compile_beside, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, met, more_families, pairs, quantized, sharded_bits,
   short_convolutions, state_spaces, tiled | apertus, arcee, bloom, cohere, distilbert, ernie4_5, exaone4, gemma,
@@ -2612,15 +2628,17 @@ precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns |
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 46 | older_releases | cohere, gemma, gemma2, granite, llama,
   mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 875 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
+precision: amp + weight_dtype: 16 bits | 877 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, more_families, older_releases, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits,
-  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: amp + zero_grad: before-backward | 14 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
+  olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
+precision: amp + zero_grad: before-backward | 15 | whisper, zeroed_late, zeroed_late_shared | gpt2, llama, mixtral,
+  neox, whisper
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + qat: mxfp4 | 4 | rounded_shared | llama
