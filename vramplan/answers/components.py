@@ -98,6 +98,8 @@ def beside_whole(parts: tuple[Component, ...], judge: Judge, rung: Rung) -> tupl
 def _sample(job: ResolvedJob) -> str:
     """`1024 tokens`, `224 x 224 pixels`, or both."""
     length = str(job.sequence_length)
+    if job.model.takes_audio:
+        return f"({2 * (job.model.audio_positions or 0)} frames and {length} tokens)"
     if job.model.decoder_layers is not None:  # of the encoder and of the decoder
         length = f"({length} + {job.target_length or length})"
     parts = [f"{length} tokens"] if job.sequence_length else []
@@ -110,7 +112,7 @@ def _given(job: ResolvedJob) -> str:
     if job.loss in words.PREFERENCE_LOSSES:
         return "token ids and masks"
     given = ["images"] if job.image_size is not None else []
-    given += ["token ids"] if job.sequence_length else []
+    given += ["sounds"] if job.model.takes_audio else ["token ids"] if job.sequence_length else []
     given += ["labels"] if job.model.task != "contrastive" else []  # its labels are the pairs
     given += ["a mask"] if job.padding != "none" else []
     given += ["positions"] if job.packing else []

@@ -20,7 +20,7 @@ DIFFUSION = (
     "SimpleTuner, which list the memory of their presets"
 )
 SPEECH = (
-    "speech models are not modelled; models of text and images are, also from a config.json: "
+    "of speech models Whisper is modelled, as models of text and images are, also from a config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 RECURRENT = (

@@ -367,16 +367,9 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
 def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Problem]:
     """Check the sizes against each other, and fill in the head size."""
     problems = []
-    others = (
-        "max_positions",
-        "head_size",
-        "embedding_size",
-        "projection_size",
-        "decoder_layers",
-        *AUDIO_FIELDS,
-        *WINDOW_FIELDS,
-    )
-    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *TILE_FIELDS, *others, *EXPERT_COUNTS):
+    others = ("max_positions", "head_size", "embedding_size", "projection_size", "decoder_layers")
+    more = (*TILE_FIELDS, *AUDIO_FIELDS, *WINDOW_FIELDS, *EXPERT_COUNTS)
+    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, *more):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
         least = 0 if key == "sliding_window_start" else 1

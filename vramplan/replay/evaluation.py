@@ -153,9 +153,10 @@ def _pair_cache_bytes(setup: Setup, batch: int, length: int, itemsize: int, logi
     """
     model = setup.model
     assert model.decoder_layers is not None
-    encoded = rounded(batch * setup.sequence_length * model.hidden_size * itemsize)
+    encoder = model.audio_positions or setup.sequence_length
+    encoded = rounded(batch * encoder * model.hidden_size * itemsize)
     token = batch * model.attention_heads * model.head_size * itemsize
-    caches = 2 * model.decoder_layers * (rounded(token * length) + rounded(token * setup.sequence_length))
+    caches = 2 * model.decoder_layers * (rounded(token * length) + rounded(token * encoder))
     return encoded + caches + max(rounded(token * (length - 1)), logits_bytes)
 
 
