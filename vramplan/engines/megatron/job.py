@@ -152,7 +152,7 @@ def _check_fsdp_keys(resolver: Resolver) -> None:
     """Megatron's FSDP, and PyTorch's under it, are counted as `fully_shard` on each block."""
     raw = resolver.raw
     fields = raw.fields.fields("parallel") or raw.fields
-    for key, only in (("fsdp_version", 2), ("fsdp_units", BLOCKS), ("reduce_dtype", None)):
+    for key, only in (("fsdp_version", 2), ("fsdp_units", BLOCKS), ("reduce_dtype", None), ("limit_all_gathers", None)):
         given = getattr(raw, key)
         if given not in {None, only}:
             hint = "leave it out" if only is None else f"use {only}"
