@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 
 COMMAND = """
     torchrun --nnodes=2 --nproc_per_node=8 open_instruct/{program}.py \\
@@ -59,3 +61,33 @@ def test_supervised_training_with_olmo_core() -> None:
         max_gradient_norm=1.0,
     )
     assert "cp_strategy" in meant(text, "sft.sh").unmodelled
+
+
+REWARDS = """\
+accelerate launch --num_processes 4 --use_deepspeed --deepspeed_config_file ds.json open_instruct/reward_modeling.py \\
+    --model_name_or_path meta-llama/Llama-3.1-8B --max_prompt_token_length 128 --with_tracking {more}
+"""
+
+
+def test_reward_models() -> None:
+    ds = '{"zero_optimization": {"stage": 3}, "gradient_accumulation_steps": "auto", "bf16": {"enabled": true}}'
+
+    def found(more: str) -> dict[str, object]:
+        read = read_texts({"rm.sh": REWARDS.format(more=more), "ds.json": ds}, Wanted())
+        return {value.key: value.value for value in read.values}
+
+    holds(
+        found(""),
+        loss="reward",
+        padding="right",
+        attention="sdpa",
+        sequence_length=512,
+        micro_batch_size=1,
+        gradient_accumulation_steps=8,
+        precision="mixed-bf16",
+        parallel__data=4,
+        parallel__sharding="zero3",
+        max_gradient_norm=None,
+    )
+    more = "--max_token_length 1024 --per_device_train_batch_size 2 --gradient_accumulation_steps 3"
+    holds(found(more), sequence_length=1024, micro_batch_size=2, gradient_accumulation_steps=3)

@@ -446,7 +446,7 @@ def test_a_script_that_starts_open_instruct_on_a_cluster_has_all_its_processes()
     assert started("dpo_tune_cache").job["loss"] == "dpo"
     before = MASON.replace("-- accelerate", "-- source own.sh \\&\\& accelerate")  # for the shell that the cluster has
     assert read_texts({"own.sh": before.format(program="finetune")}, Wanted()).job == found.job
-    with pytest.raises(InputError, match="grpo_fast is not training on a data set"):
+    with pytest.raises(InputError, match="grpo_fast samples answers beside training"):
         started("grpo_fast")
 
 

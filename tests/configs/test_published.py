@@ -198,3 +198,12 @@ def test_a_flavor_of_a_fork_is_asked_for() -> None:
 )
 def test_a_checkpoint_that_is_quantized_stays_so(text: str, word: str | None) -> None:
     assert job(text, "a.yml").get("quantization") == word
+
+
+def test_a_sampled_sequence_is_a_prompt_and_its_completion() -> None:
+    text = "model_name_or_path: Qwen/Qwen2.5-0.5B\nbf16: true\nnum_generations: 8\nmax_completion_length: 256\n"
+    assert job(text + "max_prompt_length: 128\n", "trl.yaml")["sequence_length"] == 384
+    found = meant(text, "trl.yaml")
+    assert "sequence_length" not in found.job
+    assert "max_completion_length (256)" in found.open["sequence_length"]
+    assert any("--loss standard" in note for note in found.notes)

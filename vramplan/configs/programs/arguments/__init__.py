@@ -82,6 +82,9 @@ def length(file: TrainingFile) -> None:
     sheet, meaning = file.sheet, file.meaning
     if "sequence_length" in meaning.job:
         return  # of a script with a length of its own
+    if file.is_trl and losses.task_of(file) in losses.SAMPLED and not sheet.given("max_seq_length"):
+        _sampled(file)
+        return
     for key in ("max_seq_length", "block_size", "max_source_length", "model_max_length"):
         if sheet.given(key) or sheet.release.defaults.get(key):  # a script of its own has a default
             _tokens(file, key)
@@ -95,6 +98,16 @@ def length(file: TrainingFile) -> None:
         meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
     sheet.get("max_target_length")
     meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+
+
+def _sampled(file: TrainingFile) -> None:
+    """Say the tokens of a sampled sequence: the prompt, where a file says how long it is, and the completion."""
+    sheet, prompt, completion = file.sheet, "max_prompt_length", "max_completion_length"
+    before, after = sheet.count(prompt), sheet.count(completion)
+    if before and after:
+        file.meaning.say("sequence_length", before + after, prompt, completion)
+    reason = f"it is that of the longest prompt, and {completion}" + (f" ({after})" if after else "")
+    file.meaning.ask("sequence_length", f"{reason} (--seq N)")
 
 
 def _tokens(file: TrainingFile, key: str) -> None:

@@ -33,6 +33,8 @@ OF_PREFERENCES = ("max_prompt_length", "max_completion_length")
 TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
 """A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
 
+SAMPLED = ("grpo", "rloo")  # whose trainers sample completions of a length beside training
+
 PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
 
 
@@ -124,7 +126,7 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     else:
         meaning.say("loss", task.replace("_", "-"), "program")
         meaning.say("padding", "right", "program")
-        meaning.note(f"a job has no word for {task.upper()}")
+        meaning.note(f"{task.upper()} samples answers beside training: --loss standard counts the policy's step alone")
     if liger and task != SFT:
         trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
     for word in unknown:
