@@ -97,7 +97,15 @@ OF_REWARDS: dict[str, Any] = {
 computes the attention that Transformers chooses. Source: open_instruct/reward_modeling.py, Args and main.
 """
 
-SAMPLING = ("grpo", "grpo_fast", "grpo_vllm_thread_ray_gtrl", "ppo", "ppo_vllm_thread_ray_gtrl", "ppo_fast", "online_dpo")
+SAMPLING = (
+    "grpo",
+    "grpo_fast",
+    "grpo_vllm_thread_ray_gtrl",
+    "ppo",
+    "ppo_vllm_thread_ray_gtrl",
+    "ppo_fast",
+    "online_dpo",
+)
 """Scripts that sample answers beside training, of this release or an older one."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
@@ -169,7 +177,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         kernel = "sdpa"
     plain = rewards or kernel in ("sdpa", "eager") or sheet.flag("use_flash_attn") is False
     of = ("attn_implementation", "use_flash_attn", "attn_backend")
-    meaning.say("attention", ("sdpa" if rewards else kernel or "sdpa") if plain else "flash", *(key for key in of if sheet.given(key)))
+    meaning.say(
+        "attention",
+        ("sdpa" if rewards else kernel or "sdpa") if plain else "flash",
+        *(key for key in of if sheet.given(key)),
+    )
     adapter = _adapter(sheet, meaning)
     _optimizer(sheet, meaning)
     _loss(sheet, meaning, adapter)

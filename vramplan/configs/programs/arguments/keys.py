@@ -7,6 +7,7 @@ trl/trainer/*_config.py, trl/scripts/utils.py.
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
+from vramplan.configs.programs.sampling import SHARE
 from vramplan.configs.table import Table, names
 
 OF_TRL = names(
@@ -159,6 +160,7 @@ UNMODELLED = {
     "lora_target_parameters": "adapters on parameters, as those of experts",
     "sync_ref_model": "the reference model follows the trained one",
     "use_vllm": "an inference engine beside training",
+    "vllm_gpu_memory_utilization": SHARE,
     "vllm_*": "an inference engine beside training",
     "teacher_*": "how a teacher is loaded",
     "reward_model_path": "a reward model beside the trained one",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import CLASSIFIER
 from vramplan.configs.table import names
@@ -124,9 +124,10 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     elif task == GKD:
         _taught(file)
     else:
-        meaning.say("loss", task.replace("_", "-"), "program")
         meaning.say("padding", "right", "program")
-        meaning.note(f"{task.upper()} samples answers beside training: --loss standard counts the policy's step alone")
+        kept = task == "grpo" and sheet.given("beta") and sheet.number("beta") and not peft  # GRPOTrainer.__init__
+        beside = "the reward and value models" if task == "ppo" else "the reference model of beta" if kept else ""
+        sampling.ask_loss(meaning, task.upper().replace("_", " "), more=beside)
     if liger and task != SFT:
         trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
     for word in unknown:

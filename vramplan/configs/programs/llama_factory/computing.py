@@ -6,7 +6,7 @@ model/model_utils/{checkpointing,attention,liger_kernel}.py, train/*/workflow.py
 
 from __future__ import annotations
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.sheet import Meaning, Sheet
 
 ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
@@ -109,6 +109,5 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
             adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
     elif stage == "ppo":
-        meaning.say("loss", "ppo", "stage")
         meaning.say("padding", "right", "stage")
-        meaning.note("stage: a job has no word for PPO, which generates and has value and reward models")
+        sampling.ask_loss(meaning, "PPO", more="the reward model")
