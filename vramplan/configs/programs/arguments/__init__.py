@@ -11,7 +11,17 @@ tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.arguments import asked, command, computing, devices, losses, recognising, scripts, tuning
+from vramplan.configs.programs.arguments import (
+    asked,
+    command,
+    computing,
+    devices,
+    losses,
+    recognising,
+    scratch,
+    scripts,
+    tuning,
+)
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
 from vramplan.configs.programs.arguments.releases import RELEASES, TRL_RELEASES
@@ -49,7 +59,9 @@ def read_file(file: TrainingFile) -> None:
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
-    else:
+        for key in (*scratch.KINDS, scratch.OVERRIDES):
+            sheet.text(key)
+    elif not scratch.model(sheet, meaning):
         meaning.ask("model", "the script's, which names no model_name_or_path here (--model)")
     task = losses.task_of(file)
     length(file)
