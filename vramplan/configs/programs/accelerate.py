@@ -203,19 +203,6 @@ def _degrees(sheet: Sheet, meaning: Meaning, processes: int | None, kind: str) -
     return found
 
 
-def limit_of_gathers(sheet: Sheet, meaning: Meaning, value: Any) -> None:
-    """Say that FSDP1 gathers without a limit, where a file does so; with a limit is what PyTorch does by itself.
-
-    Source: huggingface/transformers 5.23.0, src/transformers/training_args.py, _process_fsdp_args (the Trainer's
-    fsdp_config alone: `accelerate launch` hands no such option on).
-    """
-    version, word = meaning.job.get("parallel.fsdp_version"), meaning.job.get("parallel.sharding")
-    is_first = version is not None and version.value == 1 and word is not None and word.value != "ddp"
-    if is_first and str(value).lower() in ("false", "0"):
-        keys = ("fsdp_config.limit_all_gathers", "fsdp_config.fsdp_limit_all_gathers")
-        meaning.say("parallel.limit_all_gathers", False, *(key for key in keys if sheet.given(key)))
-
-
 def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
     version = sheet.count(f"{FSDP}.fsdp_version") or 1
     if version not in (1, 2):

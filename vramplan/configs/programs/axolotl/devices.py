@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs import trainer, zero
-from vramplan.configs.programs.accelerate import limit_of_gathers
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.errors import near_matches
 
@@ -54,7 +53,7 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
         meaning.note("HYBRID_SHARD shards within a node; a node of 8 GPUs is assumed")
     meaning.say("parallel.sharding", word, "fsdp_config", "fsdp")
     meaning.say("parallel.fsdp_version", int(version), "fsdp_version")
-    limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
+    trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
     offload = str(below.get("offload_params")).lower() == "true" or "offload" in options
     if offload:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp_config.offload_params")

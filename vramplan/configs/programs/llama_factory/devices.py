@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 from vramplan.configs.programs import trainer, zero
-from vramplan.configs.programs.accelerate import limit_of_gathers
 from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning, Sheet
 
@@ -42,7 +41,7 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     version = below.get("fsdp_version", below.get("version"))
     if version is not None:
         meaning.say("parallel.fsdp_version", int(version), "fsdp_config")
-        limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
+        trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
     if "offload" in words:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp")
     return None, True
