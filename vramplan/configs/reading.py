@@ -309,7 +309,10 @@ def _source(sheet: Sheet, key: str) -> Source:
 _ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
 """Of a name that says how many parameters there are: what is shorter still may be another model's."""
 
-_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path/to\b|(your|my)[_-]|.*/.*/")
+_ON_ANOTHER_MACHINE = re.compile(
+    r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path[/_]to\b|(your|my)[_-]|.*/.*/|<"
+    r"|((base|pretrained)[_-])?(model|checkpoint|ckpt)[_-](path|name|dir|id)$"
+)
 """How a folder begins, or a name that is to be filled in; a name on the hub has one slash."""
 
 

@@ -53,6 +53,10 @@ class Script:
         return sorted({option for name in self.empty for option in self.skipped.get(name, ())})
 
 
+OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh")
+"""Scripts that set up a shell, as of virtual environments, and set no variable of a run."""
+
+
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
     """Read a script. `sourced`: the text of a file that it sources, None if it is not there."""
     reader = _StatementReader(sourced)
@@ -314,6 +318,8 @@ class _StatementReader(Expansion):
         text = self.sourced(shown(path)) if self.depth < 5 else None
         if text is None:
             last = shown(path).rsplit("/", 1)[-1]
+            if last in OF_THE_SHELL:
+                return
             self.script.notes.append(f"it sources {last}, which is not here")
             return
         self.depth += 1
