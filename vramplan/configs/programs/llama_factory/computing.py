@@ -87,6 +87,7 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     meaning.say("packing", bool(neat), "neat_packing")
     if (packing and not neat) or (stage == "pt" and packing is not False):
         meaning.note("packing: samples stand one behind the other without a mask between them")
+    trainer.renamed(sheet, {"dpo_loss": "pref_loss"})  # as releases up to 0.8 call it
     loss = (sheet.text("pref_loss") or "").lower()
     if sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel"):
         trainer.liger(sheet, meaning, "enable_liger_kernel", loss=stage in ("pt", "sft"))
