@@ -151,6 +151,7 @@ def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
         "head_size",
         "tied_embeddings",
         "gated_mlp",
+        "qkv_bias",
     )
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False

@@ -98,12 +98,14 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         exact = {**shape, "key_value_heads": groups or heads, "head_size": size or width // heads}
         for kind in kinds:
             shared = {"tied_embeddings": tied} if kind.says_tied else {}
+            if vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
+                shared["qkv_bias"] = bool(sheet.flag("model.qkv_bias"))
             known = sheet.shape_named({"family": kind.family, **exact, **shared})
             if known:
                 meaning.say("model", known, *of)
                 _dropout(sheet, meaning, kind)
                 return
-            vocabulary = vocabulary or vocabulary_of_size(sheet, meaning, {"family": kind.family, **exact})
+            vocabulary = vocabulary or vocabulary_of_size(sheet, meaning, {"family": kind.family, **exact, **shared})
         shape["vocabulary_size"] = vocabulary
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", f"the tokenizer {tokens or '(none)'} says how many tokens there are")

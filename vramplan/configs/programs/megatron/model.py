@@ -157,10 +157,9 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         exact = sizes
         if kind.counts_heads:  # without groups each head has keys of its own
             exact = {"key_value_heads": heads, **sizes, "head_size": head_size or width // heads}
+        if vocabulary is None:  # sizes alone, which models of other biases have too
+            exact = {**exact, **_biased(sheet, kind)}
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
-    if known and vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
-        found = sheet.shape_of(known)
-        known = None if found is not None and found.qkv_bias != bool(sheet.flag("add_qkv_bias")) else known
     if kind.other_experts and not known:
         latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
         others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
@@ -171,6 +170,7 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     if vocabulary is None and kind.is_in_catalogue:
         alike = {name: value for name, value in sizes.items() if name not in ("vocabulary_size", "tied_embeddings")}
         alike.setdefault("key_value_heads", heads)
+        alike |= _biased(sheet, kind)
         vocabulary = sizes["vocabulary_size"] = vocabulary_of_size(sheet, meaning, alike)
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
@@ -201,6 +201,11 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         shape.setdefault("key_value_heads", heads)
         shape["experts"] = mixture if kind is ANY else {"count": count, "active": mixture["active"]}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
+
+
+def _biased(sheet: Sheet, kind: Kind) -> dict[str, bool]:
+    """Whether queries and keys have biases, of a kind whose scripts say so."""
+    return {"qkv_bias": bool(sheet.flag("add_qkv_bias"))} if kind.biases_queries else {}
 
 
 def _delta(asked: MegatronMeaning, layers: int | None, width: int | None, heads: int | None) -> None:
