@@ -182,3 +182,11 @@ def test_a_configuration_with_other_sizes() -> None:
         job(CLM.format(more="--model_type gpt2 --config_overrides n_layers=3"), "run.sh")
     asked = meant(CLM.format(more="--model_type own_type"), "run.sh")
     assert "none of a published model" in asked.open["model"]
+
+
+def test_a_script_that_trains_a_model_to_chat_trains() -> None:
+    text = "torchrun --nproc_per_node 2 {} --model_name_or_path gpt2 --max_seq_length 64 --bf16 True --output_dir own\n"
+    assert job(text.format("own_chat_finetune.py"), "run.sh")["sequence_length"] == 64
+    for name in ("own_chat.py", "merge_sft.py", "eval_dpo.py"):
+        with pytest.raises(InputError, match="trains nothing"):
+            job(text.format(name), "run.sh")

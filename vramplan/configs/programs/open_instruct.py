@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs import open_instruct_policy as policy
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import ProgramRelease, Table, names
 
@@ -97,16 +98,8 @@ OF_REWARDS: dict[str, Any] = {
 computes the attention that Transformers chooses. Source: open_instruct/reward_modeling.py, Args and main.
 """
 
-SAMPLING = (
-    "grpo",
-    "grpo_fast",
-    "grpo_vllm_thread_ray_gtrl",
-    "ppo",
-    "ppo_vllm_thread_ray_gtrl",
-    "ppo_fast",
-    "online_dpo",
-)
-"""Scripts that sample answers beside training, of this release or an older one."""
+SAMPLING = ("grpo", "grpo_vllm_thread_ray_gtrl", "ppo", "ppo_vllm_thread_ray_gtrl", "ppo_fast", "online_dpo")
+"""Scripts that sample answers beside training, of this release or an older one, but for grpo_fast.py."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
@@ -149,7 +142,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         key = "program" if program else samples
         hint = "give the script of finetune.py, dpo_tune_cache.py or reward_modeling.py"
         sheet.refuse(key, f"{program or samples} samples answers beside training, which is not modelled", hint)
-    elif program and program not in (*PREFERENCES, *TUNING, REWARDS):
+    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM):
         sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
     rewards = program == REWARDS
     name = sheet.text("model_name_or_path")
@@ -157,6 +150,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", name, "model_name_or_path")
     else:
         meaning.ask("model", "the file has no model_name_or_path")
+    if program == policy.PROGRAM:
+        policy.read(sheet, meaning)
+        return
     key = "max_token_length" if rewards else "max_seq_length"
     length = sheet.count(key) or (OF_REWARDS[key] if rewards else None)
     if length:
@@ -334,4 +330,10 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")
 
 
-PROGRAM = Program("open-instruct", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+PROGRAM = Program(
+    "open-instruct",
+    RELEASES,
+    Table(UNDERSTOOD | policy.UNDERSTOOD, WITHOUT_EFFECT | policy.WITHOUT_EFFECT, {**UNMODELLED, **policy.UNMODELLED}),
+    read,
+    recognise,
+)

@@ -298,6 +298,9 @@ def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
     if patched is not None:
         return patched
     named = _named_by_folder(sheet, tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
+    beside_images = beside.language_model(sheet)
+    if named is None and beside_images is not None:
+        named = sheet.shape_of(beside_images)
     if named is not None:
         return named.vocabulary_size
     if tokens in VOCABULARIES:
