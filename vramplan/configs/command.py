@@ -62,7 +62,9 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         if first is not None and re.fullmatch(r"(?!--).*\.(ya?ml|json)", first.text) and "config" not in written:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
-        held = script.values.get(name)
+        held = (
+            script.values.get(name) if "launcher.num_processes" not in written else None
+        )  # of accelerate, which counts
         if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
