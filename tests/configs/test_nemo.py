@@ -113,4 +113,6 @@ def test_of_models_of_the_same_sizes_the_one_that_the_run_is_called_by(name: str
       share_embeddings_and_output_weights: false
       tokenizer: {{library: sentencepiece, type: null, model: null}}
     """
-    assert job(text, "own.yaml")["model"] == model
+    found = meant(text, "own.yaml")
+    assert found.job["model"] == model
+    assert any(f"sizes of {model}" in note and "tells the vocabulary" in note for note in found.notes)

@@ -23,6 +23,7 @@ from vramplan.configs.programs.megatron.kinds import (
     STARCODER,
     T5,
     Kind,
+    tell_vocabulary,
     vocabulary_of_size,
 )
 from vramplan.configs.sheet import Meaning, Sheet
@@ -105,6 +106,8 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
             if known:
                 known = _named_by_run(sheet, known, SAME if vocabulary is None else (*SAME, "vocabulary_size"))
                 meaning.say("model", known, *of)
+                if vocabulary is None:
+                    tell_vocabulary(sheet, meaning, known)
                 _dropout(sheet, meaning, kind)
                 return
             vocabulary = vocabulary or vocabulary_of_size(sheet, meaning, {"family": kind.family, **exact, **shared})

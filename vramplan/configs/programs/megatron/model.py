@@ -24,6 +24,7 @@ from vramplan.configs.programs.megatron.kinds import (
     STARCODER,
     T5,
     Kind,
+    tell_vocabulary,
     vocabulary_of_size,
 )
 from vramplan.configs.sheet import Sheet
@@ -166,6 +167,8 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         known = sheet.shape_named({**others, "family": kind.other_experts[0 if latent else 1]})
     if known:
         meaning.say("model", known, key, "hidden_size", "num_attention_heads")
+        if vocabulary is None and not sheet.given("patch_tokenizer_type"):
+            tell_vocabulary(sheet, meaning, known)
         return
     if vocabulary is None and kind.is_in_catalogue:
         alike = {name: value for name, value in sizes.items() if name not in ("vocabulary_size", "tied_embeddings")}
