@@ -229,3 +229,22 @@ def test_variables_of_a_script_count_nothing_beside_accelerates_own_number() -> 
     assert found["parallel.data"] == 16
     assert found["parallel.sharding"] == "ddp"
     assert found["model"] == "gpt2"
+
+
+def test_a_script_of_several_runs_says_which_is_read() -> None:
+    one = "accelerate launch --num_processes 2 --multi_gpu {} \\\n --model_name_or_path {} {}\n"
+    more = "--max_length 64 --bf16 true --optim adamw_torch"
+    read = read_texts(
+        {"run.sh": one.format("sft.py", "gpt2", more) + one.format("dpo.py", "gpt2-large", more)}, Wanted()
+    )
+    assert read.job["model"] == "gpt2-large"
+    assert "the script also starts sft.py in line 1; the command of line 3 is read" in read.notes
+    alone = read_texts({"run.sh": "python prepare.py --out own\n" + one.format("sft.py", "gpt2", more)}, Wanted())
+    assert alone.job["model"] == "gpt2"
+    assert not any("also starts" in note for note in alone.notes)
+
+
+@pytest.mark.parametrize("value", ["${oc.env:STEPS,4}", "${STEPS:-4}", "${STEPS-4}"])
+def test_a_variable_of_the_environment_is_its_default(value: str) -> None:
+    text = f"model_name_or_path: gpt2\nmax_length: 64\nbf16: true\ngradient_accumulation_steps: {value}\n"
+    assert read_texts({"own.yaml": text}, Wanted()).job["gradient_accumulation_steps"] == 4

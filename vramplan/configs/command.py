@@ -70,6 +70,16 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     return written
 
 
+def other_runs(script: shell.Script) -> str | None:
+    """What to say of a script that starts more than the program that is read, None where it does not."""
+    line = script.program.line if script.program is not None else None
+    others = [(at, name) for at, name in script.runs.items() if at != line]
+    if line not in script.runs or not others:
+        return None
+    starts = ", ".join(f"{name.rsplit('/', 1)[-1]} in line {at}" for at, name in others[:3])
+    return f"the script also starts {starts}; the command of line {line} is read"
+
+
 STARTED_BY_SRUN = names("torchrun deepspeed accelerate")
 
 

@@ -113,6 +113,10 @@ def settings(text: str, file: str) -> dict[str, Written]:
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
+        others = command.other_runs(script)
+        if others is not None:
+            told = written.pop(NOTE, None)
+            written[NOTE] = Written(others if told is None else f"{told.value}; {others}", file)
         return written
     if form == PYTHON:
         path, name = named_in(file)

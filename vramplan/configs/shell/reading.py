@@ -37,6 +37,9 @@ class Script:
     values: dict[str, list[Argument]] = field(default_factory=dict)
     """Variables as the script leaves them."""
 
+    runs: dict[int, str] = field(default_factory=dict)
+    """Programs with many arguments that the script starts, by their line."""
+
     notes: list[str] = field(default_factory=list)
     commands: list[list[Argument]] = field(default_factory=list)
     """All that the script runs, in its order."""
@@ -55,6 +58,9 @@ class Script:
 
 OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh")
 """Scripts that set up a shell, as of virtual environments, and set no variable of a run."""
+
+
+MANY = 3  # a program with more flags than these may train
 
 
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
@@ -343,10 +349,12 @@ class _StatementReader(Expansion):
             if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
                 return
             at = module + 1
+        flags = [item for item in arguments[at + 1 :] if item.text.startswith("-")]
+        if len(flags) > MANY:
+            self.script.runs[arguments[at].line] = arguments[at].text
         if self.script.program is not None and len(arguments) - at < len(self.script.arguments):
             return  # a helper beside the training
-        flags = [item for item in arguments[at + 1 :] if item.text.startswith("-")]
-        if self.script.program is None or len(flags) > 3:
+        if self.script.program is None or len(flags) > MANY:
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]
