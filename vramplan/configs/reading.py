@@ -13,6 +13,7 @@ from vramplan.catalog.text import read_text
 from vramplan.configs import command, data_files, forms, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
+from vramplan.configs.programs import trainer
 from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
@@ -365,7 +366,7 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
     shape = known.shape(model.value) if isinstance(model.value, str) else None
     if shape is None:
         return
-    _name_modules(meaning, shape.family)
+    trainer.name_modules(meaning, shape.family)
     if told is None or not isinstance(told.value, list):
         return
     shared = [word for word in told.value if is_of_all_experts(shape, word)]
@@ -376,24 +377,6 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
         left = [word for word in told.value if word not in strange]
         meaning.job["adapter.targets"] = told._replace(value=left)
         meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model.value}, and PEFT passes over it")
-
-
-OLD_NAMES = {"neox": {"embed_out": "lm_head"}}
-"""By the family: modules by their names up to Transformers 4, and those of Transformers 5.
-
-Source: huggingface/transformers 4.57.1 and 5.23.0, models/gpt_neox/modeling_gpt_neox.py, GPTNeoXForCausalLM.
-"""
-
-
-def _name_modules(meaning: Meaning, family: str) -> None:
-    """Take the names of Transformers 5 for modules that are saved whole."""
-    key = "adapter.modules_to_save"
-    saved, names = meaning.job.get(key), OLD_NAMES.get(family, {})
-    if saved is None or not any(word in names for word in saved.value):
-        return
-    meaning.job[key] = saved._replace(value=[names.get(word, word) for word in saved.value])
-    changed = [f"{word} is {names[word]} in Transformers 5" for word in saved.value if word in names]
-    meaning.note(f"{key}: {', '.join(changed)}")
 
 
 def problems_of(strange: Sequence[Source]) -> list[Problem]:
