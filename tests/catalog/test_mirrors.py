@@ -8,6 +8,7 @@ import pytest
 
 from vramplan.catalog import locate
 from vramplan.catalog.mirrors import FILE, load_mirrors
+from vramplan.catalog.model_names import begun_from
 from vramplan.catalog.models import find_model, list_models
 from vramplan.errors import InputError
 
@@ -85,3 +86,21 @@ def test_why_a_model_is_not_modelled_is_said(repository: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
         find_model(repository)
     assert why in str(caught.value.problems[0].hint)
+
+
+@pytest.mark.parametrize(
+    ("repository", "base"),
+    [
+        ("me/Qwen2.5-7B-Instruct-own-v3", "qwen2.5-7b"),
+        ("me/Llama-3.1-Own-Words-8B", "llama-3.1-8b"),
+        ("me/zephyr-7b-sft-full-own-iter0", "mistral-7b"),
+        ("me/llama-3-8b-and-more", "llama-3-8b"),
+        ("me/Llama-3.1-Own-51B", None),
+        ("me/Qwen2.5-Omni-7B-own", None),
+        ("me/own-words", None),
+    ],
+)
+def test_the_base_that_a_name_begins_with_is_named_and_not_taken(repository: str, base: str | None) -> None:
+    assert begun_from(repository) == base
+    with pytest.raises(InputError):
+        find_model(repository)

@@ -25,3 +25,12 @@ def test_a_shared_expert_that_peft_takes_for_all_is_told(model: str, targets: li
     if named:
         assert "shared_expert.gate_proj, shared_expert.up_proj" in told[0]
         assert "q_proj" not in told[0]
+
+
+def test_a_head_by_its_older_name() -> None:
+    text = "base_model: EleutherAI/pythia-1.4b\nsequence_len: 64\nmicro_batch_size: 1\nadapter: lora\nlora_r: 4\n"
+    found = meant(
+        text + "lora_target_modules: [query_key_value]\nlora_modules_to_save: [embed_in, embed_out]\n", "a.yml"
+    )
+    assert found.job["adapter"]["modules_to_save"] == ["embed_in", "lm_head"]
+    assert any("embed_out is lm_head" in note for note in found.notes)

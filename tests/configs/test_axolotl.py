@@ -176,8 +176,10 @@ def test_where_axolotl_would_stop_by_itself_is_told() -> None:
 
 
 @pytest.mark.parametrize("method", ["grpo", "gdpo", "ebft"])
-def test_what_samples_answers_is_no_loss_of_a_job(method: str) -> None:
-    assert job(FULL + f"rl: {method}\n", "a.yml")["loss"] == method
+def test_what_samples_answers_leaves_the_loss_open(method: str) -> None:
+    found = meant(FULL + f"rl: {method}\n", "a.yml")
+    assert "loss" not in found.job
+    assert found.open["loss"].startswith(f"{method.upper()} samples answers")
 
 
 def test_an_unknown_setting_is_an_error_with_its_line() -> None:

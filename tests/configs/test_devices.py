@@ -133,3 +133,37 @@ def test_a_file_that_samples_answers_says_so_and_nothing_else() -> None:
     with pytest.raises(InputError) as caught:
         job(text + "use_slow_tokenizer: true\nvllm_num_engines: 4\nmax_seq_length: 64\n", "a.yaml")
     assert [problem.key for problem in caught.value.problems] == ["num_samples_per_prompt_rollout"]
+
+
+TRAINED = "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\ndatasets: []\n"
+ARGUMENTS = "model_name_or_path: meta-llama/Llama-3.2-1B\nmax_length: 512\nbf16: true\nfsdp: full_shard auto_wrap\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TRAINED + "fsdp: [full_shard]\nfsdp_config: {fsdp_limit_all_gathers: false}\n", False),
+        (TRAINED + "fsdp: [full_shard]\nfsdp_config: {limit_all_gathers: true}\n", None),
+        (TRAINED + "fsdp_version: 2\nfsdp_config: {limit_all_gathers: false}\n", None),
+        (ARGUMENTS + "fsdp_config: {version: 1, limit_all_gathers: false}\n", False),
+        (ARGUMENTS + "stage: sft\ncutoff_len: 8\nfsdp_config: {version: 1, limit_all_gathers: 'False'}\n", False),
+        ("distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, fsdp_limit_all_gathers: false}\n", None),
+    ],
+)
+def test_that_fsdp1_gathers_without_a_limit_is_heard_where_the_trainer_hears_it(text: str, said: bool | None) -> None:
+    holds(job(text, "a.yaml"), parallel__limit_all_gathers=said)
+
+
+def test_composer_is_told_so_too() -> None:
+    text = """\
+    max_seq_len: 512
+    model: {name: mpt_causal_lm, d_model: 256, n_heads: 4, n_layers: 2, vocab_size: 1000, max_seq_len: 512}
+    train_loader: {name: text}
+    optimizer: {name: decoupled_adamw}
+    global_train_batch_size: 8
+    device_train_microbatch_size: 1
+    precision: amp_bf16
+    max_duration: 1ba
+    fsdp_config: {sharding_strategy: FULL_SHARD, limit_all_gathers: false}
+    """
+    holds(job(text, "a.yaml"), parallel__limit_all_gathers=False)

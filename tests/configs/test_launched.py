@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.configs.meant import holds
-from vramplan.configs.combine import read_files
+from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 from vramplan.results.reading import ReadJob
@@ -211,3 +211,40 @@ def test_a_script_above_is_sourced_by_the_end_of_its_path(tmp_path: Path) -> Non
     script.write_text(f"source ~/.bashrc\n{command}", "utf-8")
     with pytest.raises(InputError, match=r"it sources \.bashrc"):
         read_files([str(script)], Wanted())
+
+
+def test_variables_of_a_script_count_nothing_beside_accelerates_own_number() -> None:
+    """As scripts of Hugging Face start it: through `srun`, `bash -c` and two variables."""
+    text = """\
+    NUM_NODES=2
+    GPUS_PER_NODE=8
+    WORLD_SIZE=$(($NUM_NODES*$GPUS_PER_NODE))
+    export CMD=" sft.py --model_name_or_path="gpt2" --max_length=64 --bf16 true "
+    export LAUNCHER="HF_HUB_ENABLE_HF_TRANSFER=1 accelerate launch \\
+        --multi_gpu --num_machines $NUM_NODES --num_processes $WORLD_SIZE --machine_rank \\$SLURM_PROCID \\
+        --rdzv_conf "rdzv_backend=c10d,rdzv_endpoint=$HOST:6000" --tee 3 "
+    srun $ARGS --jobid $ID -u bash -c "$LAUNCHER --role \\$NAME: $CMD"
+    """
+    found = {value.key: value.value for value in read_texts({"run.sh": dedent(text)}, Wanted()).values}
+    assert found["parallel.data"] == 16
+    assert found["parallel.sharding"] == "ddp"
+    assert found["model"] == "gpt2"
+
+
+def test_a_script_of_several_runs_says_which_is_read() -> None:
+    one = "accelerate launch --num_processes 2 --multi_gpu {} \\\n --model_name_or_path {} {}\n"
+    more = "--max_length 64 --bf16 true --optim adamw_torch"
+    read = read_texts(
+        {"run.sh": one.format("sft.py", "gpt2", more) + one.format("dpo.py", "gpt2-large", more)}, Wanted()
+    )
+    assert read.job["model"] == "gpt2-large"
+    assert "the script also starts sft.py in line 1; the command of line 3 is read" in read.notes
+    alone = read_texts({"run.sh": "python prepare.py --out own\n" + one.format("sft.py", "gpt2", more)}, Wanted())
+    assert alone.job["model"] == "gpt2"
+    assert not any("also starts" in note for note in alone.notes)
+
+
+@pytest.mark.parametrize("value", ["${oc.env:STEPS,4}", "${STEPS:-4}", "${STEPS-4}"])
+def test_a_variable_of_the_environment_is_its_default(value: str) -> None:
+    text = f"model_name_or_path: gpt2\nmax_length: 64\nbf16: true\ngradient_accumulation_steps: {value}\n"
+    assert read_texts({"own.yaml": text}, Wanted()).job["gradient_accumulation_steps"] == 4

@@ -197,3 +197,12 @@ def test_trained_blocks_in_fp32_beside_frozen_ones_are_told() -> None:
     assert "added to the model" in found.unmodelled["use_llama_pro"]
     pure = meant(BASE + "finetuning_type: freeze\npure_bf16: true\n", "a.yaml")
     assert "finetuning_type" not in pure.unmodelled
+
+
+def test_preferences_by_their_older_names() -> None:
+    text = (
+        "model_name_or_path: meta-llama/Llama-3.2-1B\nstage: dpo\nfinetuning_type: full\ncutoff_len: 64\nbf16: true\n"
+    )
+    holds(job(text + "dpo_loss: ipo\ndpo_beta: 0.2\ndpo_ftx: 1.0\n", "a.yaml"), loss="dpo", dpo_reference="model")
+    with pytest.raises(InputError, match="'own' is not understood"):
+        job(text + "dpo_loss: own\n", "a.yaml")

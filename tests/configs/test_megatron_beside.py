@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.catalog.models import find_model
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 
@@ -174,3 +175,17 @@ def test_a_pattern_of_blocks_is_a_model() -> None:
     assert (own["state_space"]["heads"], own["state_space"]["groups"], own["head_size"]) == (128, 8, 128)
     assert "has experts" in meant(HYBRID.format(inner=8192, pattern="MEM*"), "run.sh").open["model"]
     assert "$PATTERN" in meant(HYBRID.format(inner=8192, pattern="$PATTERN"), "run.sh").open["model"]
+
+
+@pytest.mark.parametrize(("kind", "vocabulary"), [("mistral_7b", 32768), ("llama3_8b", 128256)])
+def test_the_word_for_a_language_model_beside_images_tells_its_vocabulary(kind: str, vocabulary: int) -> None:
+    """Both have the same sizes; the tokenizer is the caller's."""
+    text = (
+        "torchrun examples/multimodal/train.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --swiglu "
+        "--ffn-hidden-size 14336 --group-query-attention --num-query-groups 8 --normalization RMSNorm --bf16 "
+        "--position-embedding-type rope --untie-embeddings-and-output-weights --disable-bias-linear --seq-length 576 "
+        "--decoder-seq-length 2048 --max-position-embeddings 4096 --micro-batch-size 1 --tokenizer-model $OWN "
+        f"--tokenizer-type HuggingFaceTokenizer --language-model-type={kind}\n"
+    )
+    found = find_model(job(text, "own.sh")["model"])[0]
+    assert abs(found.vocabulary_size - vocabulary) <= 768

@@ -321,3 +321,16 @@ def test_a_pattern_of_pais_qwen3_next_has_delta_nets_and_experts(width: int, mod
     assert found.job.get("model") == model
     assert ("model" in found.open) is (model is None)
     assert "normalization" not in found.unmodelled
+
+
+@pytest.mark.parametrize(("more", "model"), [("", "llama-7b"), ("--add-qkv-bias ", "qwen-7b")])
+def test_of_models_of_the_same_sizes_the_one_with_these_biases_is_meant(more: str, model: str) -> None:
+    """At a length that none of them was trained at, and a tokenizer that only the caller knows."""
+    text = (
+        "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 "
+        "--swiglu --disable-bias-linear --normalization RMSNorm --use-rotary-position-embeddings --seq-length 512 "
+        "--untie-embeddings-and-output-weights --max-position-embeddings 512 --micro-batch-size 1 --bf16 "
+        f"{more}--tokenizer-type HuggingFaceTokenizer --tokenizer-model $OWN\n"
+    )
+    found = job(text, "own.sh")["model"]
+    assert found == model or (found["vocabulary_size"], found["qkv_bias"]) == (151936, True)

@@ -85,3 +85,34 @@ def test_a_loop_of_aligner_clips_by_its_own_key(part: str) -> None:
     text = GPT.format(stages=1, method="uniform", number=1)
     text = text.replace("precision: bf16}", f"precision: bf16, {part}: {{gradient_clip_val: 0.5}}}}")
     holds(job(text, "align.yaml"), max_gradient_norm=0.5)
+
+
+@pytest.mark.parametrize(("name", "model"), [("baichuan2_7b", "baichuan2-7b"), ("own_run", "llama-2-7b")])
+def test_of_models_of_the_same_sizes_the_one_that_the_run_is_called_by(name: str, model: str) -> None:
+    text = f"""\
+    run: {{name: {name}}}
+    name: megatron_own
+    trainer: {{devices: 8, num_nodes: 1, precision: bf16, gradient_clip_val: 1.0}}
+    exp_manager: {{create_checkpoint_callback: false}}
+    model:
+      mcore_gpt: true
+      micro_batch_size: 1
+      global_batch_size: 8
+      tensor_model_parallel_size: 1
+      pipeline_model_parallel_size: 1
+      encoder_seq_length: 4096
+      max_position_embeddings: 4096
+      num_layers: 32
+      hidden_size: 4096
+      ffn_hidden_size: 11008
+      num_attention_heads: 32
+      normalization: rmsnorm
+      activation: fast-swiglu
+      bias: false
+      position_embedding_type: rope
+      share_embeddings_and_output_weights: false
+      tokenizer: {{library: sentencepiece, type: null, model: null}}
+    """
+    found = meant(text, "own.yaml")
+    assert found.job["model"] == model
+    assert any(f"sizes of {model}" in note and "tells the vocabulary" in note for note in found.notes)

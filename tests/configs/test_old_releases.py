@@ -166,11 +166,11 @@ def test_a_key_that_others_refer_to_is_a_variable_of_the_files_author() -> None:
 
 
 def test_a_script_that_sources_what_is_not_here_is_read_where_its_command_needs_nothing_of_it() -> None:
-    text = "source /opt/conda/etc/conda.sh\n" + SCRIPT.format(program="sft.py", more="--bf16 True")
+    text = "source /opt/own/setup.sh\n" + SCRIPT.format(program="sft.py", more="--bf16 True")
     found = meant(text, "own.sh")
     assert found.job["micro_batch_size"] == 2
-    assert any("it sources conda.sh, which is not here" in note for note in found.notes)
-    with pytest.raises(InputError, match=r"it sources conda\.sh"):
+    assert any("it sources setup.sh, which is not here" in note for note in found.notes)
+    with pytest.raises(InputError, match=r"it sources setup\.sh"):
         meant(text.replace("--gradient_accumulation_steps 3", "--gradient_accumulation_steps $STEPS"), "own.sh")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 
 COMMAND = """
     torchrun --nnodes=2 --nproc_per_node=8 open_instruct/{program}.py \\
@@ -59,3 +61,71 @@ def test_supervised_training_with_olmo_core() -> None:
         max_gradient_norm=1.0,
     )
     assert "cp_strategy" in meant(text, "sft.sh").unmodelled
+
+
+REWARDS = """\
+accelerate launch --num_processes 4 --use_deepspeed --deepspeed_config_file ds.json open_instruct/reward_modeling.py \\
+    --model_name_or_path meta-llama/Llama-3.1-8B --max_prompt_token_length 128 --with_tracking {more}
+"""
+
+
+def test_reward_models() -> None:
+    ds = '{"zero_optimization": {"stage": 3}, "gradient_accumulation_steps": "auto", "bf16": {"enabled": true}}'
+
+    def found(more: str) -> dict[str, object]:
+        read = read_texts({"rm.sh": REWARDS.format(more=more), "ds.json": ds}, Wanted())
+        return {value.key: value.value for value in read.values}
+
+    holds(
+        found(""),
+        loss="reward",
+        padding="right",
+        attention="sdpa",
+        sequence_length=512,
+        micro_batch_size=1,
+        gradient_accumulation_steps=8,
+        precision="mixed-bf16",
+        parallel__data=4,
+        parallel__sharding="zero3",
+        max_gradient_norm=None,
+    )
+    more = "--max_token_length 1024 --per_device_train_batch_size 2 --gradient_accumulation_steps 3"
+    holds(found(more), sequence_length=1024, micro_batch_size=2, gradient_accumulation_steps=3)
+
+
+POLICY = """\
+python open_instruct/grpo_fast.py --model_name_or_path Qwen/Qwen2.5-0.5B --response_length 256 --pack_length 1024 \\
+    --num_unique_prompts_rollout 4 --num_samples_per_prompt_rollout 8 --vllm_num_engines 2 --beta {beta} {more}
+"""
+
+
+def test_a_policy_that_trains_on_sampled_answers() -> None:
+    found = meant(POLICY.format(beta=0.01, more="--num_learners_per_node 4 2 --deepspeed_stage 3"), "run.sh")
+    values = {value.key: value.value for value in found.values}
+    holds(
+        values,
+        model="qwen2.5-0.5b",
+        sequence_length=1024,
+        micro_batch_size=1,
+        max_gradient_norm=1.0,
+        activation_checkpointing="full",
+        precision="mixed-bf16",
+        packing=True,
+        parallel__data=6,
+        parallel__sharding="zero3",
+        loss=None,
+    )
+    assert {"loss", "gradient_accumulation_steps"} <= found.open.keys()
+    assert "the reference policy" in found.open["loss"]
+    assert "vllm_num_engines" in found.unmodelled
+
+
+def test_a_policy_without_a_reference_on_the_gpu_that_samples() -> None:
+    more = "--load_ref_policy False --single_gpu_mode --vllm_gpu_memory_utilization 0.3 --per_device_train_batch_size 2"
+    found = meant(POLICY.format(beta=0.0, more=more), "run.sh")
+    assert found.job["micro_batch_size"] == 2
+    assert "reference" not in found.open["loss"]
+    assert "vLLM is on the same GPU" in found.unmodelled["single_gpu_mode"]
+    assert "share of each GPU" in found.unmodelled["vllm_gpu_memory_utilization"]
+    shared = meant(POLICY.format(beta=0.0, more="--num_learners_per_node 8 --sequence_parallel_size 2"), "run.sh")
+    assert shared.job["parallel"] == {"context": 2, "data": 4, "sharding": "ddp"}

@@ -416,7 +416,7 @@ def test_a_specification_of_beaker_starts_a_command() -> None:
 
 
 def test_reinforcement_learning_is_refused_once() -> None:
-    text = "python open_instruct/grpo_fast.py --model_name_or_path Qwen/Qwen2.5-7B --response_length 512 --own 1\n"
+    text = "python open_instruct/ppo_fast.py --model_name_or_path Qwen/Qwen2.5-7B --response_length 512 --own 1\n"
     with pytest.raises(InputError) as caught:
         meant(text, "own.sh")
     assert [problem.key for problem in caught.value.problems] == ["program"]
@@ -446,8 +446,8 @@ def test_a_script_that_starts_open_instruct_on_a_cluster_has_all_its_processes()
     assert started("dpo_tune_cache").job["loss"] == "dpo"
     before = MASON.replace("-- accelerate", "-- source own.sh \\&\\& accelerate")  # for the shell that the cluster has
     assert read_texts({"own.sh": before.format(program="finetune")}, Wanted()).job == found.job
-    with pytest.raises(InputError, match="grpo_fast is not training on a data set"):
-        started("grpo_fast")
+    with pytest.raises(InputError, match="ppo_fast samples answers beside training"):
+        started("ppo_fast")
 
 
 def test_what_only_the_caller_of_a_script_knows_is_left_open() -> None:

@@ -22,17 +22,45 @@ bf16: true
     [
         ("max_prompt_length: 256\nmax_completion_length: 256\n", "dpo"),
         ("# ORPOTrainer arguments\nbeta: 0.1\nmax_completion_length: 256\n", "orpo"),
-        ("max_completion_length: 256\nnum_generations: 8\n", "grpo"),
+        ("max_completion_length: 256\nnum_generations: 8\n", None),
     ],
 )
-def test_a_length_of_completions_alone_is_not_grpo(more: str, loss: str) -> None:
+def test_a_length_of_completions_alone_is_not_grpo(more: str, loss: str | None) -> None:
     """DPO, KTO, ORPO and CPO have had it beside `max_length`, which GRPO never had."""
-    assert job(TRL + more, "trl.yaml")["loss"] == loss
+    found = meant(TRL + more, "trl.yaml")
+    assert found.job.get("loss") == loss
+    assert ("GRPO samples answers" in found.open.get("loss", "")) == (loss is None)
 
 
 def test_completions_without_a_length_are_sampled() -> None:
     text = TRL.replace("max_length: 512\n", "max_completion_length: 256\nlog_completions: true\n")
-    assert job(text, "trl.yaml")["loss"] == "grpo"
+    found = meant(text, "trl.yaml")
+    assert "GRPO samples answers" in found.open["loss"]
+    assert "reference" not in found.open["loss"]
+    assert "the reference model of beta" in meant(text + "beta: 0.04\n", "trl.yaml").open["loss"]
+    lora = text + "beta: 0.04\nuse_peft: true\n"
+    assert "reference" not in meant(lora, "trl.yaml").open["loss"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: ppo\nfinetuning_type: lora\ncutoff_len: 512\n",
+            "the reward model",
+        ),
+        (
+            "model: {_component_: torchtune.models.llama2.llama2_7b}\nbatch_size: 2\ndtype: bf16\n"
+            "optimizer: {_component_: torch.optim.AdamW}\nloss: {_component_: torchtune.rlhf.loss.PPOLoss}\n",
+            "reference, value and reward models",
+        ),
+    ],
+)
+def test_ppo_leaves_its_loss_open_too(text: str, said: str) -> None:
+    found = meant(text, "a.yaml")
+    assert "loss" not in found.job
+    assert said in found.open["loss"]
+    assert "(--loss standard)" in found.open["loss"]
 
 
 @pytest.mark.parametrize(
@@ -198,3 +226,12 @@ def test_a_flavor_of_a_fork_is_asked_for() -> None:
 )
 def test_a_checkpoint_that_is_quantized_stays_so(text: str, word: str | None) -> None:
     assert job(text, "a.yml").get("quantization") == word
+
+
+def test_a_sampled_sequence_is_a_prompt_and_its_completion() -> None:
+    text = "model_name_or_path: Qwen/Qwen2.5-0.5B\nbf16: true\nnum_generations: 8\nmax_completion_length: 256\n"
+    assert job(text + "max_prompt_length: 128\n", "trl.yaml")["sequence_length"] == 384
+    found = meant(text, "trl.yaml")
+    assert "sequence_length" not in found.job
+    assert "max_completion_length (256)" in found.open["sequence_length"]
+    assert "(--loss standard)" in found.open["loss"]

@@ -121,6 +121,9 @@ def test_a_model_that_nobody_knows_is_called_by_the_name_that_the_file_has(tmp_p
     ran = run("fit", file, "--gpu", "8xa100")
     assert ran.code == 2
     assert "there is no model profile 'DeepSeek-V4-Pro' (hf download deepseek-ai/DeepSeek-V4-Pro config.json" in ran.err
+    file.write_text(file.read_text("utf-8").replace("deepseek-ai/DeepSeek-V4-Pro", "me/Qwen3-8B-own-words"), "utf-8")
+    told = run("fit", file, "--gpu", "8xa100").err
+    assert "(--model qwen3-8b if it has the sizes of that; or hf download me/Qwen3-8B-own-words config.json" in told
 
 
 @pytest.mark.parametrize(("gpus", "replicas"), [("8", 4), ("2", 1), ("3", 3)])

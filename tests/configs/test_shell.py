@@ -140,3 +140,10 @@ def test_a_command_whose_output_a_variable_keeps_trains_where_no_other_does() ->
     holds(found, sequence_length=32, micro_batch_size=3, parallel__data=2)
     again = text.replace("echo", "torchrun pretrain_gpt.py ${COMMON[@]} --micro-batch-size 5 --global-batch-size 5 #")
     holds(job(again, "own.sh"), micro_batch_size=5)
+
+
+def test_a_script_that_sets_up_the_shell_is_not_asked_for() -> None:
+    run = "train.py --model_name_or_path gpt2 --max_seq_length 64 --bf16 True --output_dir $OUT\n"
+    text = f"source /opt/own/bin/activate\naccelerate launch --num_processes 2 --multi_gpu {run}"
+    assert not shell.read(text).notes
+    assert shell.read(text.replace("bin/activate", "own.sh")).notes == ["it sources own.sh, which is not here"]

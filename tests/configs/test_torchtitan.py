@@ -96,3 +96,10 @@ def test_fsdp_wraps_the_one_device_that_tensor_parallelism_leaves(tmp_path: Path
 def test_flavors_that_came_after_the_toml_are_not_written_into_it() -> None:
     assert not [key for key in torchtitan.MODELS.values() if key[0] in NEWER]
     assert torchtitan.MODELS[str(SHAPES["qwen3", "debugmodel"]["name"])] == ("qwen3", "debugmodel")
+
+
+def test_what_is_stepped_in_backward_is_not_clipped() -> None:
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 512\n[optimizer]\nname = "AdamW"\n'
+    assert job(text, "a.toml")["max_gradient_norm"] == 1.0
+    found = job(text + "early_step_in_backward = true\n", "a.toml")
+    holds(found, optimizer_in_backward=True, max_gradient_norm=None)

@@ -153,3 +153,40 @@ def test_the_name_of_a_script_says_which_loss_it_has() -> None:
     holds(job(f"torchrun examples/reward_modeling.py {words}\n", "a.sh"), loss="reward", attention="flash")
     holds(job(f"torchrun examples/finetune_dpo.py {words}\n", "a.sh"), loss="dpo", dpo_reference="model")
     holds(job(f"torchrun examples/supervised.py {words}\n", "a.sh"), loss=None)
+
+
+CLM = (
+    "torchrun --nproc_per_node 2 run_clm.py --tokenizer_name gpt2 --block_size 512 --do_train --output_dir own {more}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "model", "scratch"),
+    [
+        ("--model_type gpt2", "gpt2", True),
+        ("--config_name gpt2-medium", "gpt2-medium", True),
+        ("--model_type gpt2 --model_name_or_path gpt2-large", "gpt2-large", None),
+    ],
+)
+def test_a_model_from_a_configuration(more: str, model: str, scratch: bool | None) -> None:
+    holds(job(CLM.format(more=more), "run.sh"), model=model, from_scratch=scratch, sequence_length=512)
+
+
+def test_a_configuration_with_other_sizes() -> None:
+    changes = "n_embd=256,n_head=4,n_layer=3,n_positions=512,use_cache=False"
+    found = job(CLM.format(more=f'--model_type gpt2 --config_overrides "{changes}"'), "run.sh")
+    sizes = {"layers": 3, "hidden_size": 256, "attention_heads": 4, "intermediate_size": 1024, "max_positions": 512}
+    assert found["model"] | sizes == found["model"]
+    assert found["model"]["vocabulary_size"] == 50257
+    with pytest.raises(InputError, match="n_layers=3 is not understood"):
+        job(CLM.format(more="--model_type gpt2 --config_overrides n_layers=3"), "run.sh")
+    asked = meant(CLM.format(more="--model_type own_type"), "run.sh")
+    assert "none of a published model" in asked.open["model"]
+
+
+def test_a_script_that_trains_a_model_to_chat_trains() -> None:
+    text = "torchrun --nproc_per_node 2 {} --model_name_or_path gpt2 --max_seq_length 64 --bf16 True --output_dir own\n"
+    assert job(text.format("own_chat_finetune.py"), "run.sh")["sequence_length"] == 64
+    for name in ("own_chat.py", "merge_sft.py", "eval_dpo.py"):
+        with pytest.raises(InputError, match="trains nothing"):
+            job(text.format(name), "run.sh")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of
 from vramplan.replay.caching.ahead import QUEUED_LAUNCHES, with_late_ends
@@ -14,7 +17,7 @@ from vramplan.replay.tensors import round_up
 
 MICRO = 2
 LAYERS, HIDDEN = 8, 512
-JOB = {
+JOB: dict[str, Any] = {
     "model": {
         "family": "torchvision_vit",
         "task": "image",
@@ -38,8 +41,9 @@ JOB = {
 }
 
 
-def record(version: str) -> Record:
-    job = build_job({**JOB, "pytorch_version": version})
+def record(version: str, limit: bool | None = None) -> Record:
+    parallel = {**JOB["parallel"], **({} if limit is None else {"limit_all_gathers": limit})}
+    job = build_job({**JOB, "parallel": parallel, "pytorch_version": version})
     return replay(setup_of(job, "full", accumulates=False), batch=MICRO, unrolled=True)
 
 
@@ -76,3 +80,19 @@ def test_whole_weights_and_gradients_wait() -> None:
     # All of the iteration is ahead: each block is gathered in forward and in backward, and has a whole gradient; two
     # of the former and one of the latter are there with a limit too, and holes may take what another block leaves.
     assert 3 * LAYERS * segment * 0.8 <= more <= 3 * LAYERS * segment
+
+
+@pytest.mark.closed_form
+def test_the_limit_may_be_asked_for_before_it_was_the_default_and_left_out_after() -> None:
+    limited, unlimited = record("2.1"), record("2.0")
+    assert record("2.0", limit=True).awaited == limited.awaited == set()
+    assert record("2.1", limit=False).awaited == unlimited.awaited != set()
+
+
+def test_fully_shard_has_no_such_switch() -> None:
+    parallel = {"data": 2, "sharding": "fsdp", "fsdp_version": 2}
+    with pytest.raises(InputError, match="fully_shard gathers one unit ahead"):
+        build_job({**JOB, "parallel": {**parallel, "limit_all_gathers": False}})
+    assert build_job({**JOB, "parallel": {**parallel, "limit_all_gathers": True}}).sharding is not None
+    with pytest.raises(InputError, match="belongs to FSDP"):
+        build_job({**JOB, "parallel": {"data": 2, "sharding": "ddp", "limit_all_gathers": True}})

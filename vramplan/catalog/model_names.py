@@ -129,6 +129,15 @@ BASES = re.compile(
 """What the name of a base begins with, where it has its generation and its size: `qwen-7b` alone is of several."""
 
 
+SIZE = re.compile(r"(^|-)\d+(\.\d+)?[bm](-|$)")
+"""How many parameters there are, as a word of a name."""
+
+PARTED = re.compile(
+    r"(?P<generation>llama-?3(\.\d)?|qwen-?(2\.5|3)|gemma-?[23])-(?P<own>.+)-(?P<size>\d+(\.\d+)?b)(-(instruct|it|chat|base))?"
+)
+"""A name whose generation and size stand apart."""
+
+
 def shape_of(name: str, known: Callable[[str], str | None]) -> str | None:
     """The catalogue's name for the shape of a checkpoint; None if the catalogue has no such shape.
 
@@ -149,6 +158,15 @@ def profile_by(name: str, dirs: Sequence[Path] = ()) -> str | None:
     """The profile that the name of a repository points to; None for a shape that the catalogue has not."""
     names = profiles_by_name(dirs)
     return shape_of(name, lambda one: names.get(one.lower()))
+
+
+def begun_from(name: str, dirs: Sequence[Path] = ()) -> str | None:
+    """The profile of the base that a name may begin with, which is no proof: more may have been made of it."""
+    names = profiles_by_name(dirs)
+    found = (
+        names.get(one) or names.get(FINE_TUNES.get(one, "")) for one in of_starts(name.strip().rstrip("/").lower())
+    )
+    return next((one for one in found if one is not None), None)
 
 
 def profiles_by_name(dirs: Sequence[Path] = ()) -> dict[str, str]:
@@ -176,6 +194,23 @@ def of_bases(name: str) -> list[str]:
     if start is None or OF_ANOTHER_KIND.search("-".join(words)):
         return []
     return candidates("-".join(words[start:]))
+
+
+def of_starts(name: str) -> list[str]:
+    """The candidates of the base that a fine-tune's name may begin with: `qwen3-8b-own-sft`, `llama-3.1-own-8b`.
+
+    Longer beginnings come first. Behind the generation alone the size may stand at the end, with one size in the name.
+    """
+    last = name.rsplit("/", 1)[-1].replace("_", "-")
+    words = re.sub(r"(llama|qwen|gemma|phi)-(\d)-(\d)-(?=\d+b\b)", r"\1-\2.\3-", last).split("-")
+    if OF_ANOTHER_KIND.search("-".join(words)):
+        return []
+    starts = ["-".join(words[:count]) for count in range(len(words) - 1, 1, -1)]
+    found = [one for start in starts if BASES.match(start) or start in FINE_TUNES for one in candidates(start)]
+    parted = PARTED.fullmatch("-".join(words))
+    if parted is not None and not SIZE.search(parted["own"]):
+        found += candidates(f"{parted['generation']}-{parted['size']}")
+    return [one for one in found if SIZE.search(one)]
 
 
 def candidates(name: str) -> list[str]:

@@ -106,7 +106,7 @@ class Catalogue:
         return found
 
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
-        """The name of a model of these sizes: the one with as many positions, then the shortest name."""
+        """The name of a model of these sizes: one of texts, with as many positions, then the shortest name."""
         best: tuple[Any, ...] | None = None
         for profile in models.list_models(self.folders, []):
             try:
@@ -117,6 +117,7 @@ class Catalogue:
                 continue
             other = shape.max_positions != sizes.get("max_positions")
             key = (
+                bool(getattr(shape, "takes_images", False)) and "takes_images" not in sizes,
                 other,
                 "multilingual" in profile.name,
                 "uncased" not in profile.name,
@@ -151,6 +152,7 @@ def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
         "head_size",
         "tied_embeddings",
         "gated_mlp",
+        "qkv_bias",
     )
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False

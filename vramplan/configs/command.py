@@ -62,10 +62,22 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         if first is not None and re.fullmatch(r"(?!--).*\.(ya?ml|json)", first.text) and "config" not in written:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
-        held = script.values.get(name)
+        held = (
+            script.values.get(name) if "launcher.num_processes" not in written else None
+        )  # of accelerate, which counts
         if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
+
+
+def other_runs(script: shell.Script) -> str | None:
+    """What to say of a script that starts more than the program that is read, None where it does not."""
+    line = script.program.line if script.program is not None else None
+    others = [(at, name) for at, name in script.runs.items() if at != line]
+    if line not in script.runs or not others:
+        return None
+    starts = ", ".join(f"{name.rsplit('/', 1)[-1]} in line {at}" for at, name in others[:3])
+    return f"the script also starts {starts}; the command of line {line} is read"
 
 
 STARTED_BY_SRUN = names("torchrun deepspeed accelerate")

@@ -13,6 +13,7 @@ from vramplan.catalog.text import read_text
 from vramplan.configs import command, data_files, forms, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
+from vramplan.configs.programs import trainer
 from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
@@ -113,6 +114,10 @@ def settings(text: str, file: str) -> dict[str, Written]:
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
+        others = command.other_runs(script)
+        if others is not None:
+            told = written.pop(NOTE, None)
+            written[NOTE] = Written(others if told is None else f"{told.value}; {others}", file)
         return written
     if form == PYTHON:
         path, name = named_in(file)
@@ -309,7 +314,10 @@ def _source(sheet: Sheet, key: str) -> Source:
 _ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
 """Of a name that says how many parameters there are: what is shorter still may be another model's."""
 
-_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path/to\b|(your|my)[_-]|.*/.*/")
+_ON_ANOTHER_MACHINE = re.compile(
+    r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path[/_]to\b|(your|my)[_-]|.*/.*/|<"
+    r"|((base|pretrained)[_-])?(model|checkpoint|ckpt)[_-](path|name|dir|id)$"
+)
 """How a folder begins, or a name that is to be filled in; a name on the hub has one slash."""
 
 
@@ -353,10 +361,13 @@ WITH_PEFT = ("axolotl", "llama-factory", "training-arguments", "trl")
 def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
     """Take away the targets that name no layer of the model beside others that do, as PEFT passes over them."""
     told, model = meaning.job.get("adapter.targets"), meaning.job.get("model")
-    if program not in WITH_PEFT or told is None or model is None or not isinstance(told.value, list):
+    if program not in WITH_PEFT or model is None:
         return
     shape = known.shape(model.value) if isinstance(model.value, str) else None
     if shape is None:
+        return
+    trainer.name_modules(meaning, shape.family)
+    if told is None or not isinstance(told.value, list):
         return
     shared = [word for word in told.value if is_of_all_experts(shape, word)]
     if shared:

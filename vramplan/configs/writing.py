@@ -329,6 +329,8 @@ def unsaid(writer: str, key: str, value: Any, nearest: Any) -> Problem:
         return unsaid(writer, f"model.{name}", own, other)
     if key == "model":
         value, nearest = _name(value), _name(nearest)
+    if nearest is None and isinstance(value, bool):
+        nearest = not value  # a switch that nothing is said of is as it is by itself
     return Problem(f"{writer} has no setting for {key}={word_of(value)}", "--emit", nearest_said(key, nearest))
 
 

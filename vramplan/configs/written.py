@@ -40,6 +40,10 @@ RESOLVERS: dict[str, Callable[[float, float], float]] = {
 """What NeMo's launcher registers with OmegaConf (NVIDIA/NeMo-Framework-Launcher, launcher_scripts/main.py)."""
 
 
+_DEFAULTED = re.compile(r"\$\{(?:oc\.env: *\w+ *, *|\w+:?-)([^${}]*)\}")
+"""A variable of the environment with what stands in its place, as OmegaConf and as a shell has it."""
+
+
 def referred(written: Mapping[str, Written]) -> frozenset[str]:
     """Keys that other values of OmegaConf refer to: `${data_dir}` of a program's own file is a variable."""
     texts = [str(item.value) for item in written.values() if "${" in str(item.value)]
@@ -47,7 +51,10 @@ def referred(written: Mapping[str, Written]) -> frozenset[str]:
 
 
 def interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
-    """`${a.b}` of OmegaConf replaced by what stands there; what is not there stays as it is written."""
+    """`${a.b}` of OmegaConf replaced by what stands there; what is not there stays as it is written.
+
+    A variable of the environment that has a default is that.
+    """
     result = dict(written)
     for _ in range(8):  # a reference to a reference; a circle ends here too
         changed = False
@@ -62,7 +69,7 @@ def interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
                 changed = True
                 continue
             text = _REFERENCE.sub(lambda match: _spelled(result, match), item.value)
-            text = _RESOLVER.sub(_resolved, text)
+            text = _DEFAULTED.sub(lambda match: match[1].strip(" \"'"), _RESOLVER.sub(_resolved, text))
             if text != item.value:
                 result[key] = item._replace(value=text)
                 changed = True

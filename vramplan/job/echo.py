@@ -159,6 +159,7 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
         "fsdp_version": sharding.version,
         "reduce_dtype": sharding.reduce_dtype,
         "fsdp_units": sharding.units,
+        **({} if sharding.limits_gathers is None else {"limit_all_gathers": sharding.limits_gathers}),
     }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
+from vramplan.job.software import version_of as release_of
 from vramplan.options.words import AS_GATHERED, TORCHAO_OPTIMIZERS, pattern_word
 from vramplan.replay.models.capable import no_flat_parameters, no_flat_policy
 from vramplan.replay.models.part_names import HEAD
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.model import ModelShape
 
-KEYS = ("fsdp_version", "reduce_dtype", "fsdp_units")
+KEYS = ("fsdp_version", "reduce_dtype", "fsdp_units", "limit_all_gathers")
 """Keys of `parallel` that belong to FSDP alone."""
 
 OUTSIDE_OF_THE_HEAD = ("fused", "tiled")  # losses that take its weight, and do not call the module
@@ -92,7 +93,23 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         reduce_dtype=raw.reduce_dtype or _reduced_by(resolver),
         replicas=max(devices // shards, 1),
         units=_units(resolver, parallel, version),
+        limits_gathers=_limit_of_gathers(resolver, parallel, version),
     )
+
+
+def _limit_of_gathers(resolver: Resolver, parallel: Fields, version: int) -> bool | None:
+    """Whether units wait for each other before they are gathered; None: as FSDP1 of the release does by itself."""
+    asked, runtime = resolver.raw.limit_all_gathers, resolver.runtime
+    if asked is None or runtime is None:
+        return None
+    if version == 2:
+        if not asked:
+            message = "fully_shard gathers one unit ahead, and has no such switch"
+            parallel.refuse("limit_all_gathers", message, hint="leave it out, or fsdp_version 1")
+        return None
+    release = release_of(resolver.raw.pytorch_version or "")
+    limits = release is None or release >= runtime.limited_gathers_since
+    return None if asked == limits else asked
 
 
 def _units(resolver: Resolver, parallel: Fields, version: int) -> str:

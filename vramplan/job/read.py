@@ -49,6 +49,7 @@ class RawJob(Values):
             self.fsdp_version,
             self.reduce_dtype,
             self.fsdp_units,
+            self.limit_all_gathers,
             self.zero,
         )
         return self.sharding not in {None, "none"} or self.shards is not None or any(given)

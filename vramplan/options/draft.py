@@ -78,6 +78,7 @@ class Values:
     fsdp_version: int | None
     reduce_dtype: str | None
     fsdp_units: str | None
+    limit_all_gathers: bool | None
     devices_per_node: int | None
     runtime: str | None
     host_memory_bytes: int | None

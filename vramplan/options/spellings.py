@@ -171,7 +171,8 @@ OPEN = {
     "offload": "--offload parameters,optimizer",
     **dict.fromkeys(
         ("grpo", "gdpo", "rloo", "ppo", "gkd", "online-dpo", "ebft"),
-        "not modelled: it samples answers beside training; dpo, kto, orpo, cpo, simpo and reward are modelled",
+        "not modelled: it samples answers beside training; --loss standard counts the policy's step alone, and dpo, "
+        "kto, orpo, cpo, simpo and reward are modelled",
     ),
 }
 """Spellings that need one more word, and what is to be written."""

@@ -193,7 +193,11 @@ def _gathers_ahead(job: ResolvedJob) -> bool:
     """Whether FSDP1 gathers as many units as the program comes to, while the device is behind."""
     is_first = job.sharding is not None and job.sharding.kind in (FSDP, FSDP_GRAD_OP) and job.sharding.version == 1
     since = job.runtime.limited_gathers_since
-    return is_first and (release_of(job) or since) < since
+    if not is_first or job.sharding is None:
+        return False
+    if job.sharding.limits_gathers is not None:
+        return not job.sharding.limits_gathers
+    return (release_of(job) or since) < since
 
 
 def keeps_zeroed_gradients(job: ResolvedJob) -> bool:

@@ -64,6 +64,9 @@ class Sharded(NamedTuple):
     way: str | None = None  # of ddp: what a training program brings for it; None: PyTorch's DistributedDataParallel
     replicas: int = 1  # groups of devices that each share all states, and sum what their shards have of gradients
     units: str = BLOCKS  # of FSDP, a word of parallel.fsdp_units: what is gathered at once
+    limits_gathers: bool | None = (
+        None  # of FSDP1: at most two units are gathered ahead; None: as PyTorch's release does
+    )
 
 
 RING, ALL_GATHER = "ring", "all-gather"  # how devices that share a sequence get each other's keys and values

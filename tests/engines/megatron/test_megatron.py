@@ -404,6 +404,16 @@ def test_what_megatron_was_not_traced_with_is_refused(options: str, word: str) -
     assert word in ran.err
 
 
+def test_switches_that_say_what_deepspeed_does_by_itself_change_nothing() -> None:
+    words = "--model gpt2 --gpu a100 --runtime megatron --gpus 2 --sharding zero1 --precision mixed-fp16 --seq 64"
+    plain = run("fit", *words.split(), "--micro-batch", "1", "--format", "json").document
+    said = "--reduce-bucket-size 500000000 --no-overlap-comm --contiguous-gradients --allgather-bucket-size 1000"
+    assert (
+        run("fit", *words.split(), *said.split(), "--micro-batch", "1", "--format", "json").document["peak"]
+        == plain["peak"]
+    )
+
+
 @pytest.mark.parametrize("command", ["explain", "checkpoints"])
 def test_what_needs_blocks_of_one_device_is_refused(command: str) -> None:
     ran = run(command, "--model", "gpt2", "--gpu", "a100", "--pipeline", "2", "--steps", "4")

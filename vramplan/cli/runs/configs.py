@@ -317,6 +317,8 @@ def placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
             repository = str(source.value)
             if problem.key == "model" and "/" in repository and model_names.profile_by(repository) is None:
                 fetch = f"hf download {repository} config.json, and --model {repository}"
+                base = model_names.begun_from(repository)
+                fetch = f"--model {base} if it has the sizes of that; or {fetch}" if base else fetch
                 found = found._replace(hint=scope.out_of("models", repository) or fetch)
             problems.append(found)
         raise InputError(problems) from None

@@ -41,6 +41,7 @@ WITHOUT_EFFECT = names(
     num_cpu_threads_per_process max_restarts monitor_interval tee log_dir role module multi_gpu quiet
     fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_transformer_layer_cls_to_wrap
     fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_state_dict_type
+    fsdp_config.fsdp_limit_all_gathers
     deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model
     deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile
     deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
@@ -71,7 +72,6 @@ UNMODELLED = {
     "fsdp_config.fsdp_ignored_modules": "modules that FSDP leaves out",
     "deepspeed_config.seq_parallel_communication_data_type": "the element type of sums between devices",
     "fsdp_config.fsdp_forward_prefetch": "the next unit is gathered while one computes",
-    "fsdp_config.fsdp_limit_all_gathers": "how many units may be gathered ahead",
     "fsdp_config.fsdp_min_num_params": "units of FSDP by their size in the place of blocks",
     "parallelism_config.parallelism_config_cp_backend": "how context parallelism exchanges keys and values",
     "parallelism_config.parallelism_config_sp_backend": "Ulysses: the heads of the attention are split",

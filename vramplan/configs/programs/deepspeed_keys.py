@@ -56,7 +56,7 @@ WITHOUT_EFFECT = names(
     vocabulary_size seed data_parallel_group global_rank log_level cuda_visible_devices pipeline.* tensor_parallel
     tensor_parallel.tp.* zero_optimization.allgather_partitions zero_optimization.reduce_scatter
     zero_optimization.load_from_fp32_weights zero_optimization.elastic_checkpoint
-    zero_optimization.ignore_unused_parameters zero_optimization.legacy_stage1
+    zero_optimization.ignore_unused_parameters zero_optimization.find_unused_parameters zero_optimization.legacy_stage1
     zero_optimization.gather_16bit_weights_on_model_save zero_optimization.stage3_gather_16bit_weights_on_model_save
     zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.log_trace_cache_warnings
     zero_optimization.enable_sanity_checks zero_optimization.cpu_offload_use_pin_memory

@@ -190,6 +190,28 @@ def _by_the_engine(meaning: Meaning, stage: int) -> None:
     meaning.lack("deepspeed", f"Megatron's blocks under stage {stage} are counted as those of Transformers")
 
 
+LANGUAGE_MODELS = {
+    "llama3_8b": "llama-3-8b",
+    "llama3.1_8b": "llama-3.1-8b",
+    "llama3.1_70B": "llama-3.1-70b",
+    "llama3.2_1b": "llama-3.2-1b",
+    "mistral_7b": "mistral-7b-v0.3",  # README.md: Mistral-7B-Instruct-v0.3
+    "yi-34b": "yi-34b",
+    "qwen2.0_72B": "qwen2-72b",
+    "qwen2.5_7B": "qwen2.5-7b",
+    "qwen2.5_72B": "qwen2.5-72b",
+}
+"""Words of `--language-model-type` and the models that they stand for.
+
+Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), examples/multimodal/config.py, get_language_model_config.
+"""
+
+
+def language_model(sheet: Sheet) -> str | None:
+    """The model of text beside a model of images, by the word that a script has for it."""
+    return LANGUAGE_MODELS.get(sheet.text("language_model_type") or "")
+
+
 def reads_images(sheet: Sheet) -> bool:
     """Whether the sizes are those of a language model beside a model of images."""
     tokenizer = sheet.written.get("tokenizer_type")

@@ -6,6 +6,7 @@ megatron_model_base_config.yaml (what an encoder and a decoder of T5 have, 512 t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vramplan.configs.programs.megatron.kinds import (
@@ -22,6 +23,7 @@ from vramplan.configs.programs.megatron.kinds import (
     STARCODER,
     T5,
     Kind,
+    tell_vocabulary,
     vocabulary_of_size,
 )
 from vramplan.configs.sheet import Meaning, Sheet
@@ -98,17 +100,48 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         exact = {**shape, "key_value_heads": groups or heads, "head_size": size or width // heads}
         for kind in kinds:
             shared = {"tied_embeddings": tied} if kind.says_tied else {}
+            if vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
+                shared["qkv_bias"] = bool(sheet.flag("model.qkv_bias"))
             known = sheet.shape_named({"family": kind.family, **exact, **shared})
             if known:
+                known = _named_by_run(sheet, known, SAME if vocabulary is None else (*SAME, "vocabulary_size"))
                 meaning.say("model", known, *of)
+                if vocabulary is None:
+                    tell_vocabulary(sheet, meaning, known)
                 _dropout(sheet, meaning, kind)
                 return
-            vocabulary = vocabulary or vocabulary_of_size(sheet, meaning, {"family": kind.family, **exact})
+            vocabulary = vocabulary or vocabulary_of_size(sheet, meaning, {"family": kind.family, **exact, **shared})
         shape["vocabulary_size"] = vocabulary
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", f"the tokenizer {tokens or '(none)'} says how many tokens there are")
         shape["vocabulary_size"] = kinds[-1].usual_vocabulary_size
     _own(sheet, meaning, kinds[-1], shape, groups, size)
+
+
+RUN_NAMES = ("run.name", "name")
+"""Keys that name a run, as `baichuan2_7b` or `megatron_llama`."""
+
+
+def _named_by_run(sheet: Sheet, known: str, same: Sequence[str]) -> str:
+    """Of models of the same sizes the one that the run is called by, as vocabularies may be open."""
+    found = sheet.shape_of(known)
+    for key in RUN_NAMES:
+        named = sheet.shape_of((sheet.text(key) or "").replace("_", "-"))
+        if found and named and all(getattr(named, name) == getattr(found, name) for name in same):
+            return named.name
+    return known
+
+
+SAME = (
+    "layers",
+    "hidden_size",
+    "attention_heads",
+    "key_value_heads",
+    "intermediate_size",
+    "tied_embeddings",
+    "qkv_bias",
+)
+"""Sizes that a file tells, besides the vocabulary."""
 
 
 def _kinds(sheet: Sheet, meaning: Meaning) -> tuple[Kind, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs import open_instruct_policy as policy
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import ProgramRelease, Table, names
 
@@ -23,6 +24,7 @@ UNDERSTOOD = names(
     use_8bit_optimizer dpo_use_paged_optimizer fused_optimizer packing loss_type beta dpo_loss_type
     attn_implementation use_flash_attn zero_stage offload_optimizer offload_param sequence_parallel_size
     tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model program
+    max_token_length
     use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree fsdp_num_replicas
     shard_degree num_replicas attn_backend launcher.nnodes launcher.nproc_per_node cp_degree cp_strategy
     """
@@ -42,7 +44,8 @@ WITHOUT_EFFECT = names(
     preference_rejected_key include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash
     skip_cache local_cache_dir ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size
     no_auto_dataset_cache launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_* evaluation_*
-    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
+    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile max_prompt_token_length
+    num_evals total_episodes
     """
 )
 UNMODELLED = {
@@ -50,6 +53,7 @@ UNMODELLED = {
     "loss_implementation": "how the loss is computed",
     "activation_checkpointing_modules": "what is recomputed",
     "cache_logprobs_only": "only the reference's log-probabilities are computed",
+    "per_device_eval_batch_size": "the sequences of an evaluation",
     "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
 }
 DEFAULTS: dict[str, Any] = {
@@ -83,6 +87,19 @@ BESIDE = "dpo_tune"
 OLMO_SFT = "olmo_core_finetune"
 OF_OLMO_CORE = ("dpo", OLMO_SFT)
 """Scripts that train with OLMo-core under FSDP2. Source: open_instruct/dpo.py, TransformerDataParallelConfig."""
+
+REWARDS = "reward_modeling"
+OF_REWARDS: dict[str, Any] = {
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": 8,
+    "max_token_length": 512,
+}
+"""What the script of reward models has by default, unlike the others. It clips nothing, steps torch.optim.AdamW, and
+computes the attention that Transformers chooses. Source: open_instruct/reward_modeling.py, Args and main.
+"""
+
+SAMPLING = ("grpo", "grpo_vllm_thread_ray_gtrl", "ppo", "ppo_vllm_thread_ray_gtrl", "ppo_fast", "online_dpo")
+"""Scripts that sample answers beside training, of this release or an older one, but for grpo_fast.py."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
@@ -120,35 +137,47 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an open-instruct file."""
     meaning.say("runtime", "transformers", "model_name_or_path")
     program = _program_of(sheet)
-    if program and program not in (*PREFERENCES, *TUNING):
-        sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
     samples = "num_samples_per_prompt_rollout"  # of GRPO's and PPO's files
-    if not program and sheet.given(samples):
-        sheet.refuse(samples, "answers are sampled beside training", "a job has no word for it")
+    if program in SAMPLING or (not program and sheet.given(samples)):
+        key = "program" if program else samples
+        hint = "give the script of finetune.py, dpo_tune_cache.py or reward_modeling.py"
+        sheet.refuse(key, f"{program or samples} samples answers beside training, which is not modelled", hint)
+    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM):
+        sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
+    rewards = program == REWARDS
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
     else:
         meaning.ask("model", "the file has no model_name_or_path")
-    length = sheet.count("max_seq_length")
+    if program == policy.PROGRAM:
+        policy.read(sheet, meaning)
+        return
+    key = "max_token_length" if rewards else "max_seq_length"
+    length = sheet.count(key) or (OF_REWARDS[key] if rewards else None)
     if length:
-        meaning.say("sequence_length", length, "max_seq_length")
+        meaning.say("sequence_length", length, key if sheet.given(key) else f"{REWARDS}.py")
     else:
-        meaning.ask("sequence_length", "the file has no max_seq_length (--seq N)")
+        meaning.ask("sequence_length", f"the file has no {key} (--seq N)")
     for key, ours in (
         ("per_device_train_batch_size", "micro_batch_size"),
         ("gradient_accumulation_steps", "gradient_accumulation_steps"),
     ):
-        meaning.say(ours, sheet.count(key), key)
+        told = rewards and not sheet.given(key)
+        meaning.say(ours, OF_REWARDS[key] if told else sheet.count(key), f"{REWARDS}.py" if told else key)
     norm = sheet.number("max_grad_norm") if sheet.given("max_grad_norm") else sheet.number("clip_grad_norm")
     meaning.say("max_gradient_norm", norm if norm and norm > 0 else None, "clip_grad_norm", "max_grad_norm")
     _checkpointing(sheet, meaning, program)
     kernel = sheet.text("attn_implementation") or ""
     if sheet.text("attn_backend") == "torch":  # of OLMo-core, whose others are those of FlashAttention
         kernel = "sdpa"
-    plain = kernel in ("sdpa", "eager") or sheet.flag("use_flash_attn") is False
+    plain = rewards or kernel in ("sdpa", "eager") or sheet.flag("use_flash_attn") is False
     of = ("attn_implementation", "use_flash_attn", "attn_backend")
-    meaning.say("attention", kernel or "sdpa" if plain else "flash", *(key for key in of if sheet.given(key)))
+    meaning.say(
+        "attention",
+        ("sdpa" if rewards else kernel or "sdpa") if plain else "flash",
+        *(key for key in of if sheet.given(key)),
+    )
     adapter = _adapter(sheet, meaning)
     _optimizer(sheet, meaning)
     _loss(sheet, meaning, adapter)
@@ -228,7 +257,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("optimizer", word, "use_qlora", "dpo_use_paged_optimizer", "use_8bit_optimizer")
     else:
         meaning.say("optimizer", kind, "optimizer_type")
-        if fused is False:
+        if fused is False or _program_of(sheet) == REWARDS:
             meaning.say("optimizer_implementation", "foreach", "fused_optimizer")
 
 
@@ -241,7 +270,10 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     liger = sheet.flag("use_liger_kernel")
     program = _program_of(sheet)
     is_preference = program in PREFERENCES or (not program and sheet.given("num_epochs"))  # not finetune.py's word
-    if word in DPO or (not word and (beta or is_preference)):
+    if program == REWARDS:
+        meaning.say("loss", "reward", "program")
+        meaning.say("padding", "right", "program")
+    elif word in DPO or (not word and (beta or is_preference)):
         meaning.say("loss", "dpo", key)
         if _program_of(sheet) == BESIDE:
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "program", "use_lora")
@@ -298,4 +330,10 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")
 
 
-PROGRAM = Program("open-instruct", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+PROGRAM = Program(
+    "open-instruct",
+    RELEASES,
+    Table(UNDERSTOOD | policy.UNDERSTOOD, WITHOUT_EFFECT | policy.WITHOUT_EFFECT, {**UNMODELLED, **policy.UNMODELLED}),
+    read,
+    recognise,
+)

@@ -81,7 +81,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         _batch(sheet, meaning, stages)
         _optimizer(sheet, meaning)
         _checkpointing(sheet, meaning)
-    meaning.say("max_gradient_norm", sheet.number("training.max_norm") or None, "training.max_norm")
+    norm = sheet.number("training.max_norm") or None
+    if norm is not None and "optimizer_in_backward" in meaning.job:  # train.py clips behind backward
+        meaning.note("training.max_norm: each gradient is gone before all are there, and none is clipped")
+        norm = None
+    meaning.say("max_gradient_norm", norm, "training.max_norm")
     _compile(sheet, meaning)
     _devices(sheet, meaning, stages)
 

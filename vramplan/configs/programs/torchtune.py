@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, option, processes, starts_with
-from vramplan.configs.programs import torchtune_images
+from vramplan.configs.programs import sampling, torchtune_images
 from vramplan.configs.programs.torchtune_keys import (
     COMPONENTS,
     DASHED,
@@ -223,9 +223,12 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     if name is None:
         return
     if "grpo" in name.lower():
-        meaning.say("loss", "grpo", key)
+        sampling.ask_loss(meaning, "GRPO", more="the reference model")
         return
     word = sheet.word(key, LOSSES)
+    if word == "ppo":
+        sampling.ask_loss(meaning, "PPO", more="its reference, value and reward models")
+        return
     if word == "chunked":
         chunks = sheet.count("loss.num_output_chunks")
         meaning.say("loss", f"chunked:{chunks}", key, "loss.num_output_chunks")

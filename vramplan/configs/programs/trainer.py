@@ -225,3 +225,34 @@ def renamed(sheet: Sheet, names: Mapping[str, str]) -> None:
     for key, name in names.items():
         if key in sheet.written and name not in sheet.written:
             sheet.written[name] = sheet.written.pop(key)
+
+
+def limit_of_gathers(sheet: Sheet, meaning: Meaning, value: Any) -> None:
+    """Say that FSDP1 gathers without a limit, where a file does so; with a limit is what PyTorch does by itself.
+
+    Source: huggingface/transformers 5.23.0, src/transformers/training_args.py, _process_fsdp_args (the Trainer's
+    fsdp_config alone: `accelerate launch` hands no such option on).
+    """
+    version, word = meaning.job.get("parallel.fsdp_version"), meaning.job.get("parallel.sharding")
+    is_first = version is not None and version.value == 1 and word is not None and word.value != "ddp"
+    if is_first and str(value).lower() in ("false", "0"):
+        keys = ("fsdp_config.limit_all_gathers", "fsdp_config.fsdp_limit_all_gathers")
+        meaning.say("parallel.limit_all_gathers", False, *(key for key in keys if sheet.given(key)))
+
+
+OLD_MODULES = {"neox": {"embed_out": "lm_head"}}
+"""By the family: modules by their names up to Transformers 4, and those of Transformers 5.
+
+Source: huggingface/transformers 4.57.1 and 5.23.0, models/gpt_neox/modeling_gpt_neox.py, GPTNeoXForCausalLM.
+"""
+
+
+def name_modules(meaning: Meaning, family: str) -> None:
+    """Take the names of Transformers 5 for modules that are saved whole."""
+    key = "adapter.modules_to_save"
+    saved, names = meaning.job.get(key), OLD_MODULES.get(family, {})
+    if saved is None or not any(word in names for word in saved.value):
+        return
+    meaning.job[key] = saved._replace(value=[names.get(word, word) for word in saved.value])
+    changed = [f"{word} is {names[word]} in Transformers 5" for word in saved.value if word in names]
+    meaning.note(f"{key}: {', '.join(changed)}")

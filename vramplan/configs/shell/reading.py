@@ -37,6 +37,9 @@ class Script:
     values: dict[str, list[Argument]] = field(default_factory=dict)
     """Variables as the script leaves them."""
 
+    runs: dict[int, str] = field(default_factory=dict)
+    """Programs with many arguments that the script starts, by their line."""
+
     notes: list[str] = field(default_factory=list)
     commands: list[list[Argument]] = field(default_factory=list)
     """All that the script runs, in its order."""
@@ -51,6 +54,13 @@ class Script:
     def undecided(self) -> list[str]:
         """Options that only the caller decides: of variables that nothing sets but a branch that is not taken."""
         return sorted({option for name in self.empty for option in self.skipped.get(name, ())})
+
+
+OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh")
+"""Scripts that set up a shell, as of virtual environments, and set no variable of a run."""
+
+
+MANY = 3  # a program with more flags than these may train
 
 
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
@@ -314,6 +324,8 @@ class _StatementReader(Expansion):
         text = self.sourced(shown(path)) if self.depth < 5 else None
         if text is None:
             last = shown(path).rsplit("/", 1)[-1]
+            if last in OF_THE_SHELL:
+                return
             self.script.notes.append(f"it sources {last}, which is not here")
             return
         self.depth += 1
@@ -337,10 +349,12 @@ class _StatementReader(Expansion):
             if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
                 return
             at = module + 1
+        flags = [item for item in arguments[at + 1 :] if item.text.startswith("-")]
+        if len(flags) > MANY:
+            self.script.runs[arguments[at].line] = arguments[at].text
         if self.script.program is not None and len(arguments) - at < len(self.script.arguments):
             return  # a helper beside the training
-        flags = [item for item in arguments[at + 1 :] if item.text.startswith("-")]
-        if self.script.program is None or len(flags) > 3:
+        if self.script.program is None or len(flags) > MANY:
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]

@@ -173,6 +173,8 @@ def put_strategy(page: Page, asked: Asked) -> None:
         else:
             page.put("fsdp", f"{FSDP_WORDS[asked.kind]} auto_wrap{' offload' * offload}", *words.STATES, "offload")
         page.put("fsdp_config.version", version, "parallel.fsdp_version")
+        if asked["parallel.limit_all_gathers"] is False:
+            page.put("fsdp_config.limit_all_gathers", False, "parallel.limit_all_gathers")
 
 
 TRL = Writer("trl", ("transformers",), trl)

@@ -230,6 +230,8 @@ def _strategy(page: Page, asked: Asked) -> tuple[Page, ...]:
     elif asked.fsdp:
         version = asked["parallel.fsdp_version"]
         page.put("fsdp_version", version, "parallel.fsdp_version")
+        if asked["parallel.limit_all_gathers"] is False:
+            page.put("fsdp_config.limit_all_gathers", False, "parallel.limit_all_gathers")
         if version == 1:
             page.put("fsdp", [FSDP_WORDS[asked.kind], "auto_wrap"], *words.STATES)
         else:

@@ -160,6 +160,8 @@ def _strategy(page: Page, asked: Asked) -> None:
         offload = " offload" * asked.offloads("parameters")
         page.put("fsdp", f"{word} auto_wrap{offload}", *words.STATES, "offload")
         page.put("fsdp_config.version", version, "parallel.fsdp_version")
+        if asked["parallel.limit_all_gathers"] is False:
+            page.put("fsdp_config.limit_all_gathers", False, "parallel.limit_all_gathers")
         if version == 2:
             page.put("fsdp_config.reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
 

@@ -40,6 +40,9 @@ TOKENS = (
     16  # of a sequence, which the products in fp8 take (TransformerEngine, pytorch/utils.py, assert_dim_for_fp8_exec)
 )
 TASKS = ("lm", "mlm", "seq2seq")
+SWITCHES = {"reduce_bucket_size": 500_000_000, "contiguous_gradients": True, "overlap_comm": False}
+"""What DeepSpeed does by itself with stage 1 (deepspeed/runtime/zero/config.py), as Megatron-DeepSpeed is modelled."""
+
 LACKED = (
     *("quantization", "compile", "ema", "hold_outputs", "use_cache", "optimizer_in_backward"),
     *("label_smoothing", "generation_batch_size", "generation_length"),
@@ -127,7 +130,9 @@ def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
     for key in ("no_sync", "gradient_as_bucket_view"):
         if getattr(raw, key):
             fields.refuse(key, "Megatron reduces its own gradient buffers", hint="leave it out")
-    for key in raw.zero or ():
+    for key, value in (raw.zero or {}).items():
+        if kind == ZERO1 and (key == "allgather_bucket_size" or SWITCHES.get(key) == value):
+            continue  # the former changes no memory
         if kind == ZERO1:
             message = "the buckets of Megatron-DeepSpeed are modelled at DeepSpeed's default, 500,000,000 elements"
             fields.refuse(key, message, hint="leave it out")
@@ -152,7 +157,7 @@ def _check_fsdp_keys(resolver: Resolver) -> None:
     """Megatron's FSDP, and PyTorch's under it, are counted as `fully_shard` on each block."""
     raw = resolver.raw
     fields = raw.fields.fields("parallel") or raw.fields
-    for key, only in (("fsdp_version", 2), ("fsdp_units", BLOCKS), ("reduce_dtype", None)):
+    for key, only in (("fsdp_version", 2), ("fsdp_units", BLOCKS), ("reduce_dtype", None), ("limit_all_gathers", None)):
         given = getattr(raw, key)
         if given not in {None, only}:
             hint = "leave it out" if only is None else f"use {only}"

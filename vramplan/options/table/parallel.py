@@ -204,6 +204,16 @@ PARALLEL_ROWS = (
         profile=("fsdp_units",),
         panel=TUNING,
     ),
+    _parallel(
+        "limit_all_gathers",
+        FLAG,
+        "With FSDP1: at most two units are gathered ahead.",
+        usual="`true` since PyTorch 2.1, `false` before",
+        note="[What it does](devices.md#fsdp1).",
+        off="--unlimited-all-gathers",
+        sharding=FSDP,
+        panel=TUNING,
+    ),
     _zero(
         "reduce_bucket_size",
         COUNT,

@@ -11,7 +11,17 @@ tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.arguments import asked, command, computing, devices, losses, recognising, scripts, tuning
+from vramplan.configs.programs.arguments import (
+    asked,
+    command,
+    computing,
+    devices,
+    losses,
+    recognising,
+    scratch,
+    scripts,
+    tuning,
+)
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
 from vramplan.configs.programs.arguments.releases import RELEASES, TRL_RELEASES
@@ -49,7 +59,9 @@ def read_file(file: TrainingFile) -> None:
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
-    else:
+        for key in (*scratch.KINDS, scratch.OVERRIDES):
+            sheet.text(key)
+    elif not scratch.model(sheet, meaning):
         meaning.ask("model", "the script's, which names no model_name_or_path here (--model)")
     task = losses.task_of(file)
     length(file)
@@ -82,6 +94,9 @@ def length(file: TrainingFile) -> None:
     sheet, meaning = file.sheet, file.meaning
     if "sequence_length" in meaning.job:
         return  # of a script with a length of its own
+    if file.is_trl and losses.task_of(file) in losses.SAMPLED and not sheet.given("max_seq_length"):
+        _sampled(file)
+        return
     for key in ("max_seq_length", "block_size", "max_source_length", "model_max_length"):
         if sheet.given(key) or sheet.release.defaults.get(key):  # a script of its own has a default
             _tokens(file, key)
@@ -95,6 +110,16 @@ def length(file: TrainingFile) -> None:
         meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
     sheet.get("max_target_length")
     meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+
+
+def _sampled(file: TrainingFile) -> None:
+    """Say the tokens of a sampled sequence: the prompt, where a file says how long it is, and the completion."""
+    sheet, prompt, completion = file.sheet, "max_prompt_length", "max_completion_length"
+    before, after = sheet.count(prompt), sheet.count(completion)
+    if before and after:
+        file.meaning.say("sequence_length", before + after, prompt, completion)
+    reason = f"it is that of the longest prompt, and {completion}" + (f" ({after})" if after else "")
+    file.meaning.ask("sequence_length", f"{reason} (--seq N)")
 
 
 def _tokens(file: TrainingFile, key: str) -> None:

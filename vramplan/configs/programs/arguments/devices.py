@@ -72,6 +72,7 @@ def fsdp(file: TrainingFile) -> None:
     meaning.say("parallel.sharding", word, "fsdp")
     if word != "ddp":
         meaning.say("parallel.fsdp_version", file.whole("fsdp_config", version, 2), "fsdp_config.version")
+        trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
     file.sharding, file.sharding_of = word, ("fsdp",)
     if "offload" in options or true(below.get("offload_params")) or true(below.get("cpu_offload")):
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp")

@@ -7,6 +7,7 @@ trl/trainer/*_config.py, trl/scripts/utils.py.
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
+from vramplan.configs.programs.sampling import SHARE
 from vramplan.configs.table import Table, names
 
 OF_TRL = names(
@@ -26,7 +27,8 @@ OF_SCRIPTS = names(
     """
     block_size train_file validation_file test_file task_name dataset_config_name max_train_samples max_eval_samples
     pad_to_max_length mlm_probability line_by_line source_lang target_lang max_source_length max_target_length
-    validation_split_percentage config_name tokenizer_name doc_stride max_answer_length source_prefix
+    validation_split_percentage config_name config_overrides model_type tokenizer_name doc_stride max_answer_length
+    source_prefix
     """
 )
 """Keys of the example scripts of transformers, which run the plain Trainer."""
@@ -109,8 +111,8 @@ WITHOUT_EFFECT = (
     | trainer.LAUNCHER
     | names(
         """
-    model_revision trust_remote_code use_fast_tokenizer tokenizer_name config_name cache_dir low_cpu_mem_usage token
-    use_auth_token config_overrides ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
+    model_revision trust_remote_code use_fast_tokenizer tokenizer_name cache_dir low_cpu_mem_usage token
+    use_auth_token ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
     chat_template chat_template_path dataset_mixture dataset_mixture.* dataset_mixer dataset_mixer.* dataset_splits
     dataset_configs datasets datasets.* dataset_name dataset_config dataset_config_name dataset_train_split
     dataset_test_split dataset_streaming dataset_num_proc dataset_text_field dataset_kwargs dataset_kwargs.*
@@ -159,6 +161,7 @@ UNMODELLED = {
     "lora_target_parameters": "adapters on parameters, as those of experts",
     "sync_ref_model": "the reference model follows the trained one",
     "use_vllm": "an inference engine beside training",
+    "vllm_gpu_memory_utilization": SHARE,
     "vllm_*": "an inference engine beside training",
     "teacher_*": "how a teacher is loaded",
     "reward_model_path": "a reward model beside the trained one",

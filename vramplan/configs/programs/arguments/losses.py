@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import CLASSIFIER
 from vramplan.configs.table import names
@@ -32,6 +32,8 @@ OF_PREFERENCES = ("max_prompt_length", "max_completion_length")
 
 TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
 """A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
+
+SAMPLED = ("grpo", "rloo")  # whose trainers sample completions of a length beside training
 
 PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
 
@@ -122,9 +124,10 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     elif task == GKD:
         _taught(file)
     else:
-        meaning.say("loss", task.replace("_", "-"), "program")
         meaning.say("padding", "right", "program")
-        meaning.note(f"a job has no word for {task.upper()}")
+        kept = task == "grpo" and sheet.given("beta") and sheet.number("beta") and not peft  # GRPOTrainer.__init__
+        beside = "the reward and value models" if task == "ppo" else "the reference model of beta" if kept else ""
+        sampling.ask_loss(meaning, task.upper().replace("_", " "), more=beside)
     if liger and task != SFT:
         trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
     for word in unknown:

@@ -27,7 +27,7 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
     found = len(tops & OF_TRL)
     if program in ("sft", "dpo", "kto", "grpo", "reward", "rloo", "sft.py", "dpo.py", "kto.py", "grpo.py"):
         found += 2
-    if tops & OF_SCRIPTS and not found:
+    if tops & (OF_SCRIPTS - OF_CONFIGURATIONS) and not found:
         return 0
     if ("model_name_or_path" in keys or "model_name" in keys) and ("dataset_name" in keys or found):
         found += 2
@@ -42,9 +42,10 @@ def recognise(keys: Mapping[str, Any]) -> int:
     if is_of_others(keys) or recognise_trl(keys):
         return 0
     tops = {key.split(".", 1)[0] for key in keys}
-    return len(tops & _COMMON) + 2 * len(tops & OF_SCRIPTS)
+    return len(tops & _COMMON) + 2 * len(tops & (OF_SCRIPTS - OF_CONFIGURATIONS))
 
 
+OF_CONFIGURATIONS = names("model_type config_overrides")  # which configurations of models have too
 _COMMON = names(
     """
     per_device_train_batch_size gradient_accumulation_steps num_train_epochs learning_rate output_dir bf16 fp16 optim

@@ -43,10 +43,13 @@ class TrainerScript(NamedTuple):
 
 
 WITHOUT_TRAINING = re.compile(
-    r"(.*_)?(chat|chatbot|cli_demo|web_demo|demo|infer|inference|evaluate|evaluation|evaluator|eval|merge|export|serve)"
+    r"(.*_)?(?P<kind>chat|chatbot|cli_demo|web_demo|demo|infer|inference|evaluate|evaluation|evaluator|eval|merge|export|serve)"
     r"([_-].*)?\.py|.*(merge_lora|_to_hf)\w*\.py"
 )
 """What scripts are called that train nothing."""
+
+TRAINING = re.compile(r"(fine-?tune|(^|[_-])(pre)?train|(^|[_-])(sft|dpo|mpo|kto|orpo|grpo)([_.-]|$))")
+"""Words in the name of a script that trains a model to chat, as `own_chat_finetune.py`."""
 
 OF_FILTERS = ("pass_rate_min", "pass_rate_max")
 """Arguments of open-r1's script that filters a data set. Source: huggingface/open-r1 (1416fa0), scripts/pass_rate_*."""
@@ -64,7 +67,8 @@ OF_LLAVA = ("vision_tower", "mm_projector_type", "mm_vision_select_layer")
 def refuse_without_training(sheet: Sheet) -> None:
     """Refuse what trains nothing, and models that are made in code of their own; each in one sentence."""
     program = (sheet.text("program") or "").replace("\\", "/").rsplit("/", 1)[-1]
-    if WITHOUT_TRAINING.fullmatch(program):
+    idle = WITHOUT_TRAINING.fullmatch(program)
+    if idle and not (str(idle["kind"]).startswith("chat") and TRAINING.search(program)):
         sheet.refuse("program", f"{program} answers, evaluates or merges and trains nothing", GIVE)
     for key in OF_FILTERS:
         if sheet.given(key):

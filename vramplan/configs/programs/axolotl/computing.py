@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.errors import near_matches
 from vramplan.job.parts import matches_weight
@@ -34,7 +34,8 @@ CCE_PLUGIN = "CutCrossEntropyPlugin"
 
 LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
 
-PREFERENCES = ("orpo", "simpo", "grpo", "gdpo", "ebft")
+PREFERENCES = ("orpo", "simpo")
+SAMPLED = ("grpo", "gdpo", "ebft")
 
 
 def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, fsdp: bool) -> None:
@@ -214,6 +215,9 @@ def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     elif method in PREFERENCES:
         meaning.say("loss", method, "rl")
         meaning.say("padding", "right", "rl")
+    elif method in SAMPLED:
+        meaning.say("padding", "right", "rl")
+        sampling.ask_loss(meaning, method.upper())
     elif method:
         sheet.problem("rl", f"{method!r} is not understood", "dpo, ipo, kto, orpo, simpo, grpo, gdpo or ebft")
     elif liger or cut is True:

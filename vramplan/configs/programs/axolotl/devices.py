@@ -53,6 +53,7 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
         meaning.note("HYBRID_SHARD shards within a node; a node of 8 GPUs is assumed")
     meaning.say("parallel.sharding", word, "fsdp_config", "fsdp")
     meaning.say("parallel.fsdp_version", int(version), "fsdp_version")
+    trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
     offload = str(below.get("offload_params")).lower() == "true" or "offload" in options
     if offload:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp_config.offload_params")

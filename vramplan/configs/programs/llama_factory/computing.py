@@ -6,7 +6,7 @@ model/model_utils/{checkpointing,attention,liger_kernel}.py, train/*/workflow.py
 
 from __future__ import annotations
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.sheet import Meaning, Sheet
 
 ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
@@ -87,6 +87,7 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     meaning.say("packing", bool(neat), "neat_packing")
     if (packing and not neat) or (stage == "pt" and packing is not False):
         meaning.note("packing: samples stand one behind the other without a mask between them")
+    trainer.renamed(sheet, {"dpo_loss": "pref_loss"})  # as releases up to 0.8 call it
     loss = (sheet.text("pref_loss") or "").lower()
     if sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel"):
         trainer.liger(sheet, meaning, "enable_liger_kernel", loss=stage in ("pt", "sft"))
@@ -109,6 +110,5 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
             adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
     elif stage == "ppo":
-        meaning.say("loss", "ppo", "stage")
         meaning.say("padding", "right", "stage")
-        meaning.note("stage: a job has no word for PPO, which generates and has value and reward models")
+        sampling.ask_loss(meaning, "PPO", more="the reward model")

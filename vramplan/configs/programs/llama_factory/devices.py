@@ -41,6 +41,7 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     version = below.get("fsdp_version", below.get("version"))
     if version is not None:
         meaning.say("parallel.fsdp_version", int(version), "fsdp_config")
+        trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
     if "offload" in words:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp")
     return None, True

@@ -19,7 +19,7 @@ UNDERSTOOD = names(
     gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* freeze_trainable_layers
     freeze_vision_tower freeze_multi_modal_projector freeze_language_model train_mm_proj_only
     freeze_trainable_modules freeze_extra_modules use_llama_pro lora_rank lora_alpha lora_dropout lora_target
-    additional_target use_dora oft_rank oft_block_size oft_target module_dropout pref_loss ref_model use_galore
+    additional_target use_dora oft_rank oft_block_size oft_target module_dropout pref_loss dpo_loss ref_model use_galore
     galore_rank galore_target galore_layerwise use_apollo apollo_rank apollo_target apollo_layerwise use_badam
     badam_mode badam_start_block use_adam_mini use_muon pure_bf16 bf16 fp16 fp8 optim optim_args
     per_device_train_batch_size gradient_accumulation_steps max_grad_norm torch_compile deepspeed deepspeed.* fsdp
@@ -59,7 +59,8 @@ WITHOUT_EFFECT = (
     hf_hub_token ms_hub_token om_hub_token print_param_status trust_remote_code quantization_device_map
     moe_aux_loss_coef video_fps video_maxlen use_audio_in_video audio_sampling_rate export_* vllm_* sglang_*
     loraplus_lr_ratio loraplus_lr_embedding use_rslora pissa_init pissa_iter pissa_convert create_new_adapter
-    pref_beta pref_ftx pref_bco_weight dpo_label_smoothing kto_chosen_weight kto_rejected_weight simpo_gamma
+    dpo_beta dpo_ftx orpo_beta kto_beta kto_ftx pref_beta pref_ftx pref_bco_weight dpo_label_smoothing
+    kto_chosen_weight kto_rejected_weight simpo_gamma
     ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards ref_model_adapters reward_model_adapters
     ld_alpha galore_update_interval galore_scale galore_proj_type apollo_update_interval apollo_scale apollo_proj
     apollo_proj_type apollo_scale_type apollo_scale_front badam_switch_mode badam_switch_interval badam_verbose

@@ -30,6 +30,7 @@ UNDERSTOOD = names(
     algorithms.gradient_clipping.clipping_type algorithms.gradient_clipping.clipping_threshold
     global_train_batch_size device_train_batch_size device_train_microbatch_size precision
     fsdp_config fsdp_config.sharding_strategy fsdp_config.mixed_precision fsdp_config.activation_checkpointing
+    fsdp_config.limit_all_gathers
     fsdp_config.activation_checkpointing_reentrant fsdp_config.activation_cpu_offload fsdp_config.cpu_offload
     fsdp_config.data_parallel_shard_degree fsdp_config.data_parallel_replicate_degree tp_config
     tp_config.tensor_parallel_degree parallelism_config.fsdp.* train_loader.name train_loader.dataset.packing_ratio
@@ -60,7 +61,6 @@ WITHOUT_EFFECT = names(
     """
 )
 UNMODELLED = {
-    "fsdp_config.limit_all_gathers": "at most two blocks are gathered ahead",
     "fsdp_config.backward_prefetch": "which block is gathered ahead in backward",
     "fsdp_config.forward_prefetch": "the next block is gathered during forward",
     "fsdp_config.use_orig_params": "how FSDP keeps its parameters",
@@ -317,6 +317,8 @@ def _sharding(sheet: Sheet, meaning: Meaning) -> bool:
     elif word.startswith("hsdp"):
         meaning.note("HYBRID_SHARD shards within a node; a node of 8 GPUs is assumed")
     meaning.say("parallel.sharding", word, "fsdp_config.sharding_strategy")
+    if sheet.flag("fsdp_config.limit_all_gathers") is False and word != "ddp":
+        meaning.say("parallel.limit_all_gathers", False, "fsdp_config.limit_all_gathers")
     if shards and shards > 0:
         meaning.say("parallel.data", shards * (copies or 1), "fsdp_config.data_parallel_shard_degree")
     if word != "ddp":

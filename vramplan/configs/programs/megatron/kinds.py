@@ -110,6 +110,14 @@ KINDS |= {family: MIXTRAL._replace(family=family) for family in MIXTRAL.other_ex
 sizes."""
 
 
+def tell_vocabulary(sheet: Sheet, meaning: Meaning, known: str) -> None:
+    """Say how many tokens are counted, where the sizes alone tell the model, which others may share."""
+    shape = sheet.shape_of(known)
+    if shape is not None:
+        tokens = f"whose {shape.vocabulary_size} tokens are counted"
+        meaning.note(f"model: it has the sizes of {known}, {tokens}; nothing here tells the vocabulary")
+
+
 def vocabulary_of_size(sheet: Sheet, meaning: Meaning, sizes: Mapping[str, Any]) -> int | None:
     """The tokens of a model of the catalogue with these sizes, where only its output layer is another."""
     known = sheet.shape_named(sizes)

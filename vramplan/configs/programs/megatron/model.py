@@ -24,6 +24,7 @@ from vramplan.configs.programs.megatron.kinds import (
     STARCODER,
     T5,
     Kind,
+    tell_vocabulary,
     vocabulary_of_size,
 )
 from vramplan.configs.sheet import Sheet
@@ -157,20 +158,22 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         exact = sizes
         if kind.counts_heads:  # without groups each head has keys of its own
             exact = {"key_value_heads": heads, **sizes, "head_size": head_size or width // heads}
+        if vocabulary is None:  # sizes alone, which models of other biases have too
+            exact = {**exact, **_biased(sheet, kind)}
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
-    if known and vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
-        found = sheet.shape_of(known)
-        known = None if found is not None and found.qkv_bias != bool(sheet.flag("add_qkv_bias")) else known
     if kind.other_experts and not known:
         latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
         others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
         known = sheet.shape_named({**others, "family": kind.other_experts[0 if latent else 1]})
     if known:
         meaning.say("model", known, key, "hidden_size", "num_attention_heads")
+        if vocabulary is None and not sheet.given("patch_tokenizer_type"):
+            tell_vocabulary(sheet, meaning, known)
         return
     if vocabulary is None and kind.is_in_catalogue:
         alike = {name: value for name, value in sizes.items() if name not in ("vocabulary_size", "tied_embeddings")}
         alike.setdefault("key_value_heads", heads)
+        alike |= _biased(sheet, kind)
         vocabulary = sizes["vocabulary_size"] = vocabulary_of_size(sheet, meaning, alike)
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
@@ -201,6 +204,11 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         shape.setdefault("key_value_heads", heads)
         shape["experts"] = mixture if kind is ANY else {"count": count, "active": mixture["active"]}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
+
+
+def _biased(sheet: Sheet, kind: Kind) -> dict[str, bool]:
+    """Whether queries and keys have biases, of a kind whose scripts say so."""
+    return {"qkv_bias": bool(sheet.flag("add_qkv_bias"))} if kind.biases_queries else {}
 
 
 def _delta(asked: MegatronMeaning, layers: int | None, width: int | None, heads: int | None) -> None:
@@ -293,6 +301,9 @@ def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
     if patched is not None:
         return patched
     named = _named_by_folder(sheet, tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
+    beside_images = beside.language_model(sheet)
+    if named is None and beside_images is not None:
+        named = sheet.shape_of(beside_images)
     if named is not None:
         return named.vocabulary_size
     if tokens in VOCABULARIES:

@@ -1,0 +1,102 @@
+"""open-instruct's GRPO: `open_instruct/grpo_fast.py`, which trains a policy on the answers that vLLM samples.
+
+What is counted is the policy on the GPUs that learn; vLLM has GPUs of its own, unless one GPU has both.
+
+Source: allenai/open-instruct main (e6c3044a), open_instruct/grpo_fast.py (main's defaults, PolicyTrainerRayProcess),
+grpo_utils.py (GRPOConfig), data_loader.py (StreamingDataLoaderConfig), utils.py (get_train_ds_config).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.configs.programs import sampling
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.table import names
+
+PROGRAM = "grpo_fast"
+
+UNDERSTOOD = names(
+    """
+    pack_length deepspeed_stage deepspeed_offload_param deepspeed_offload_optimizer num_learners_per_node
+    load_ref_policy single_gpu_mode num_mini_batches
+    """
+)
+WITHOUT_EFFECT = names(
+    """
+    response_length apply_* non_stop_penalty* ground_truths_key local_eval_every kl_estimator save_freq save_traces
+    checkpoint_state_* stop_strings stop_token mask_truncated_completions code_* llm_judge_* tools tool_* max_tool_calls
+    pass_tools_to_chat_template search_api_* system_prompt_* clip_higher clip_lower advantage_normalization_type
+    backend_timeout no_filter_zero_std_samples filter_zero_std_samples no_resampling_pass_rate eval_on_step_0
+    eval_pass_at_k eval_top_p number_samples_per_prompt add_r1_style_format_reward reward_* penalty_reward_value
+    pool_size beaker_eval_freq remap_verifier masked_mean_axis max_active_rubrics rho_* per_turn_max_tokens
+    only_reward_good_outputs num_training_steps max_steps temperature num_samples_per_prompt_rollout
+    num_unique_prompts_rollout active_sampling async_steps inflight_updates oe_eval_* no_try_launch_* try_launch_*
+    set_weight_decay_on_bias_and_norm additive_format_reward verification_reward record_entropy warmup_steps
+    launcher.active launcher.env launcher.artifact_ttl launcher.gpus launcher.extra arithmetic_reward
+    """
+)
+UNMODELLED = {
+    "vllm_gpu_memory_utilization": sampling.SHARE,
+    "vllm_*": "an inference engine beside training",
+    "use_fp8_kv_cache": "an inference engine beside training",
+    "inference_batch_size": "an inference engine beside training",
+    "gather_whole_model": "how weights are handed to vLLM",
+    "deepspeed_zpg": "ZeRO++: weights are kept in each node too",
+    "allow_world_padding": "packs that pad the last step",
+}
+DEFAULTS: dict[str, Any] = {"pack_length": 512, "per_device_train_batch_size": 1, "deepspeed_stage": 0}
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The policy's step; the runtime and the model are said already."""
+    key = "pack_length"
+    meaning.say("sequence_length", _count(sheet, key), _of(sheet, key))
+    meaning.say("packing", True, key)
+    key = "per_device_train_batch_size"
+    meaning.say("micro_batch_size", _count(sheet, key), _of(sheet, key))
+    mini = sheet.count("num_mini_batches") or 1
+    meaning.ask("gradient_accumulation_steps", f"the packs of a step on each GPU, in {mini} parts")
+    norm = sheet.number("max_grad_norm", 1.0)
+    meaning.say("max_gradient_norm", norm or None, _of(sheet, "max_grad_norm"))
+    sheet.flag("gradient_checkpointing")
+    meaning.say("activation_checkpointing", "full", f"{PROGRAM}.py")
+    kernel = sheet.text("attn_implementation") or ""
+    meaning.say("attention", kernel if kernel in ("sdpa", "eager") else "flash", _of(sheet, "attn_implementation"))
+    meaning.say("optimizer", "adamw", f"{PROGRAM}.py")
+    meaning.say("precision", "mixed-bf16", f"{PROGRAM}.py")
+    _devices(sheet, meaning)
+    kept = sheet.flag("load_ref_policy") is not False
+    sampling.ask_loss(meaning, "GRPO", more="the reference policy" if kept else "")
+    for name in ("beta", "fused_optimizer", "max_token_length"):
+        sheet.get(name)
+
+
+def _devices(sheet: Sheet, meaning: Meaning) -> None:
+    stage, context = _count(sheet, "deepspeed_stage"), sheet.count("sequence_parallel_size") or 1
+    learners = [int(word) for word in sheet.texts("num_learners_per_node") or ["1"] if word.isdigit()]
+    devices = max(1, sum(learners) // context)
+    if context > 1:
+        meaning.say("parallel.context", context, "sequence_parallel_size")
+        meaning.lack("sequence_parallel_size", "ulysses splits heads, and a ring is counted")
+    meaning.say("parallel.data", devices, "num_learners_per_node")
+    offload = ["optimizer", "gradients"] if sheet.flag("deepspeed_offload_optimizer") else []
+    offload += ["parameters"] if sheet.flag("deepspeed_offload_param") else []
+    if stage:
+        meaning.say("parallel.sharding", f"zero{stage}", "deepspeed_stage")
+        if offload:
+            meaning.say("offload", offload, "deepspeed_offload_optimizer", "deepspeed_offload_param")
+    elif devices > 1:
+        meaning.say("parallel.sharding", "ddp", _of(sheet, "deepspeed_stage"))
+    if sheet.flag("single_gpu_mode"):
+        meaning.lack(
+            "single_gpu_mode", "vLLM is on the same GPU, with the share of it that vllm_gpu_memory_utilization says"
+        )
+
+
+def _count(sheet: Sheet, key: str) -> int:
+    return (sheet.count(key) if sheet.given(key) else None) or int(DEFAULTS[key])
+
+
+def _of(sheet: Sheet, key: str) -> str:
+    return key if sheet.given(key) else f"{PROGRAM}.py"
