@@ -55,7 +55,7 @@ MODELS = (
         DIFFUSION,
     ),
     Scope(
-        r"(.*/)?(.*whisper.*|wav2vec.*|hubert.*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*|xtts.*)",
+        r"(.*/)?(?!whisper-(tiny|base|small|medium|large-v2|large-v3(-turbo)?)$)(.*whisper.*|wav2vec.*|hubert.*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*|xtts.*)",
         SPEECH,
     ),
     Scope(
