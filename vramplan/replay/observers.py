@@ -22,6 +22,7 @@ class Observer:
     follows: tuple[str, ...] = ()  # the events whose methods the class overrides
 
     unpacks = False  # the functions that `recorded` returns unpack saved tensors themselves
+    weights_first = False  # modules have functions of their own before their inputs, which run after the weights' own
     walks_others = True  # the observer is also told of models that do not train, such as a reference model
 
     def __init_subclass__(cls) -> None:
@@ -316,6 +317,10 @@ class Sharding(Observer):
 
     def taken(self, tensor: Tensor) -> Tensor:
         """What a block is given of a tensor that stands beside the hidden state."""
+        return tensor
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """What a module is given by place of a tensor that others take too."""
         return tensor
 
     def apart(self) -> list[int]:

@@ -54,6 +54,7 @@ class Gathering(Observer):
     """The walk of one iteration over modules: what is gathered, and when it goes."""
 
     unpacks = True
+    weights_first = True  # parameter_offload.py, PostBackwardFunctionModule, between a module's input and its operators
 
     def __init__(self, tape: Tape, policy: Zero3Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
@@ -100,6 +101,14 @@ class Gathering(Observer):
         """A norm: its weight is gathered before its first operator, which may not be the one that needs it."""
         self.entry = ModuleRun(tuple([self._number(one) for one in parameters]), inputs)
         self._reach(self.entry.members)
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """The tensor behind a function, in which the gradients of the module meet before they meet any others.
+
+        Source: parameter_offload.py, DeepSpeedZeRoOffload._register_deepspeed_module, _post_backward_module_hook.
+        """
+        node = self.tape.record("PostBackwardFunctionModule", (tensor,), lambda grad, _saved: (grad,))
+        return tensor.alias(tensor.shape, tensor.strides, node)
 
     def held_whole(self, weight: Parameter) -> Tensor | None:
         """A parameter goes by getting no data: a view of the data before keeps what was gathered.
