@@ -81,6 +81,7 @@ class Gathering(Observer):
         self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
+        self.awaited: dict[tuple[int, ...], int] = {}  # how often backward has to come to a module before it is over
         self.leaf_of = {one: leaf for leaf in order.leaves for one in leaf}
         self.around = Around()
         self.held: Counter[int] = Counter()  # by how many modules with others inside that run
@@ -220,8 +221,13 @@ class Gathering(Observer):
             one is not None and one.storage is not None and one.node is not None for one in inputs
         )
 
+        if members and is_told:
+            self.awaited[members] = 1  # and not one more: each run begins to count anew (_post_backward_module_hook)
+
         def backward_fn(grad: Any, saved: Any) -> Any:
-            if not is_told:
+            if members and is_told:
+                self.awaited[members] -= 1
+            if not is_told or (members and self.awaited[members]):
                 self.leaving = ()
             self._recomputation_over()
             saved = self.tape.unpacked(saved)  # the hook of a module runs before its first node asks for what it saved
