@@ -111,7 +111,8 @@ class Teaches(Technique, Teacher):
         setup, teacher = self.setup, self.setup.teacher
         assert teacher is not None
         stored = tuple(Segment(1, layers, False) for layers in teacher.stacks)
-        alone = setup._replace(model=teacher, segments=stored, adapter=None, tiled_mlp=None)
+        # in eval mode, without dropout
+        alone = setup._replace(model=teacher, segments=stored, adapter=None, tiled_mlp=None, dropout=0.0)
         precision = self.precision
         if is_whole(setup) and precision.stored is not None and not setup.half_weights:
             precision = precision_of(STORED)  # no policy of mixed precision casts what FSDP does not wrap
