@@ -296,6 +296,11 @@ class Sharding(Observer):
     norm_with_head = False  # the last norm and the head are a unit
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
+    gradients_in_pieces = False  # those of shards lie in one piece for each unit, and not with the parameters
+
+    def let_gradients_go(self) -> None:
+        """No shard has its gradient any more, before the step is over."""
+
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """The function that builds a block, given the one that builds it on a single device."""
         return make
