@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.replay.models import own
 from vramplan.replay.models.blocks import each_is_a_checkpoint
-from vramplan.replay.models.capable import own
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.views import cat, to
