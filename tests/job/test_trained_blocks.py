@@ -32,7 +32,7 @@ def component(name: str, **keys: Any) -> int:
         ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
         ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),
         ({"trained_blocks": "badam", "optimizer": "muon"}, "badam is not modelled with muon"),
-        ({"model": "t5-base"}, "one stack of blocks"),
+        ({"model": "t5-base"}, "blocks of one list"),
         ({"trained_blocks": "lisa"}, "lisa:N"),
     ],
 )

@@ -268,6 +268,8 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
     if word not in ("standard", *SMOOTHED_HEADS, UPCAST):
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
+        if word in (*words.PAIR_LOSSES, words.REWARD):
+            message = f"{loss} compares whole answers, and no trainer smooths its labels over the vocabulary"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")
     elif not smooths(model.family) and model.task in SMOOTHED_TASKS:
         fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.code}", hint="0 for none")

@@ -15,7 +15,7 @@ from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names, has_no_biases
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import DDP, ZERO_STAGES
+from vramplan.values.parallel import DDP, ZERO_STAGES, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -117,15 +117,16 @@ def check_fp16(raw: RawJob, model: ModelShape, precision: str) -> None:
 
 
 def check_average(raw: RawJob, model: ModelShape | None, precision: str) -> None:
-    """A moving average of quantized weights: of the layers of bitsandbytes, whole on each device.
+    """A moving average of quantized weights: of the layers of bitsandbytes, whole on each device or sharded by FSDP2.
 
     The copy is made before the first forward pass, which casts biases where they are; PyTorch averages no two tensors
     of different types. Source: torch/utils/_foreach_utils.py, _group_tensors_by_device_and_dtype; bitsandbytes 0.50.2,
     nn/modules.py, Linear4bit.forward and Linear8bitLt.forward.
     """
     what, hint = f"a moving average of {raw.quantization} weights", "leave one of the two out"
-    of_others = raw.quantization == GPTQ or bool(raw.quantized_experts) or (model is not None and model.engine)
-    if of_others or raw.sharding not in (None, "none", DDP):
+    whole, of_shards = raw.sharding in (None, "none", DDP), is_fsdp(raw.sharding)
+    of_others = raw.quantization == GPTQ or (model is not None and model.engine)
+    if of_others or not (whole or of_shards) or (raw.quantized_experts and whole):
         raw.fields.refuse("ema", f"{what} is not modelled here", hint=hint)
         return
     half = precision.rpartition("-")[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vramplan.job.fsdp import version_of
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.parallel import DDP, is_fsdp
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
-FLAT, FULLY_SHARD = 1, 2  # versions of FSDP: the units of the first are one parameter each, trained as a whole
 STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit")
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
 AGAINST_LISA = {
@@ -47,19 +45,16 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
             fields.refuse(KEY, f"{given} trains every weight of its blocks, {AGAINST_LISA[key]}", hint=ALONE)
         else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
-    version = version_of(resolver)[0] if is_fsdp(raw.sharding) else None
-    followed = (FLAT,) if word == BADAM else (FLAT, FULLY_SHARD)
-    of_shards = is_fsdp(raw.sharding) and version in followed and raw.split is None
+    of_shards = is_fsdp(raw.sharding) and raw.split is None
     alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
-    near = "one GPU, or --sharding fsdp" + (" with --fsdp-version 1" if word == BADAM else "")
+    near = "one GPU, or --sharding fsdp"
     if raw.sharding == DDP:
         message = (
             f"{given} trains other blocks than the one that DDP knew when it wrapped the model: it reduces no others"
         )
         fields.refuse(KEY, message, hint=near)
     elif not (alone or of_shards):
-        where = "on one device and under FSDP1" if word == BADAM else "on one device and under FSDP"
-        fields.refuse(KEY, f"{given} is modelled {where}", hint=near)
+        fields.refuse(KEY, f"{given} is modelled on one device and under FSDP", hint=near)
     known = ("amp-", "pure-", "fsdp-bf16", "fsdp-fp16") if of_shards else ("amp-", "pure-")
     if precision not in ("fp32",) and not precision.startswith(known):
         fields.refuse(KEY, f"{given} is not modelled with {precision}", hint="precision: amp-bf16 or pure-bf16")
@@ -69,7 +64,10 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
         fields.refuse("activation_checkpointing", f"optimal is not modelled with {KEY}", hint="use sqrt or full")
     names = names_of(model)
     if len(model.stacks) != 1 or not any(path[0] == LAYERS for path in names.paths):
-        fields.refuse(KEY, f"{given} is modelled for models with one stack of blocks", hint="leave it out")
+        message = f"{given} is modelled for models with one stack of blocks"
+        if word != BADAM:  # LMFlow's and Axolotl's callbacks are given the name of one list, lisa_layers_attribute
+            message = f"{given} trains blocks of one list, and {model.name} has none of them all"
+        fields.refuse(KEY, message, hint="leave it out")
         return ()
     trained = 1 if word == BADAM else int(number)
     if trained > model.layers:

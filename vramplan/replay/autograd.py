@@ -173,6 +173,8 @@ def run(tape: Tape, node: Node) -> None:
     node.saved = None
     node.frame = None
     del grads, grad
+    if told.weights_first:
+        _hand_to_weights(tape, node, results)
     results.reverse()
     ready: list[Parameter] = []
     for target, output_index, _, _, _ in node.edges:
@@ -192,6 +194,23 @@ def run(tape: Tape, node: Node) -> None:
             buffers[output_index] = result
         else:
             buffers[output_index] = _sum(tape, buffers, output_index, result)
+        del result
+    for parameter in ready:
+        _accumulate(tape, parameter)
+
+
+def _hand_to_weights(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
+    """Gradients of weights, which get them before that of an input meets others.
+
+    A function between the input and the operator runs after accumulators, which come before all that is ready.
+    Source: torch/csrc/autograd/engine.cpp, CompareNodeTaskTime; accumulate_grad.h, AccumulateGrad.
+    """
+    ready: list[Parameter] = []
+    for i, (target, _, _, _, _) in enumerate(node.edges):
+        result = results[i]
+        if result is not None and type(target) is Parameter and target.storage is None:
+            results[i] = None
+            _receive(tape, target, result, ready)
         del result
     for parameter in ready:
         _accumulate(tape, parameter)

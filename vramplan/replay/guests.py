@@ -14,6 +14,7 @@ class Follower(Protocol):
 
     follows: tuple[str, ...]  # the events that it has methods for
     unpacks: bool
+    weights_first: bool
     walks_others: bool
 
 
@@ -54,6 +55,7 @@ class Told:
 
     def __init__(self, observers: Sequence[Follower] = ()) -> None:
         self.observers = tuple(observers)
+        self.weights_first = any(one.weights_first for one in observers)
         for one in observers:
             for event in one.follows:
                 setattr(self, event, (*getattr(self, event), getattr(one, event)))

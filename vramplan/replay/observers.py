@@ -22,6 +22,7 @@ class Observer:
     follows: tuple[str, ...] = ()  # the events whose methods the class overrides
 
     unpacks = False  # the functions that `recorded` returns unpack saved tensors themselves
+    weights_first = False  # modules have functions of their own before their inputs, which run after the weights' own
     walks_others = True  # the observer is also told of models that do not train, such as a reference model
 
     def __init_subclass__(cls) -> None:
@@ -295,6 +296,11 @@ class Sharding(Observer):
     norm_with_head = False  # the last norm and the head are a unit
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
+    gradients_in_pieces = False  # those of shards lie in one piece for each unit, and not with the parameters
+
+    def let_gradients_go(self) -> None:
+        """No shard has its gradient any more, before the step is over."""
+
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """The function that builds a block, given the one that builds it on a single device."""
         return make
@@ -316,6 +322,10 @@ class Sharding(Observer):
 
     def taken(self, tensor: Tensor) -> Tensor:
         """What a block is given of a tensor that stands beside the hidden state."""
+        return tensor
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """What a module is given by place of a tensor that others take too."""
         return tensor
 
     def apart(self) -> list[int]:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.engines.deepspeed.test_zero import partitioned, partly_trained, zero
 from tests.job.configured import job_of
-from vramplan.engines.deepspeed import stages, zero3_gathering, zero3_plan
-from vramplan.engines.deepspeed.zero3_turning import TurningPlan
+from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
+from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
 from vramplan.planner.setups import setup_of
-from vramplan.replay.models.modules import Recipe, Segment
+from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -165,20 +165,22 @@ def test_gradients_of_adapters_wait_over_many_blocks() -> None:
 
 
 def test_what_turns_out_not_to_be_alike_is_played() -> None:
-    """An iteration that uses the head in more parts than the one in which DeepSpeed noted the order."""
-    setup = of_70b("full", loss="chunked:8")
-    gave_up = []
-    narrow, order_of = TurningPlan.narrow, stages.order_of
-
-    def noted(recipe: Recipe, *given: Any, **named: Any) -> Any:
-        return order_of(recipe._replace(sequence_length=3), *given, **named)
+    """A plan that an iteration does not keep to: fewer blocks stand for others then, and the peaks are the same."""
+    setup = of_70b("full")
+    gave_up: list[Any] = []
+    narrow, go_on = TurningPlan.narrow, Turning._go_on
 
     def counted(plan: TurningPlan) -> None:
         gave_up.append(plan.turns)
         narrow(plan)
 
+    def doubtful(walk: Turning, *given: Any) -> None:
+        if not gave_up:
+            raise walk._not_alike()
+        go_on(walk, *given)
+
     zero3_plan.plan_of.cache_clear()
-    with mock.patch.object(TurningPlan, "narrow", counted), mock.patch.object(stages, "order_of", noted):
+    with mock.patch.object(TurningPlan, "narrow", counted), mock.patch.object(Turning, "_go_on", doubtful):
         short = replay(setup, batch=1)
         literal = replay(setup, batch=1, direct=True)
     zero3_plan.plan_of.cache_clear()

@@ -9,7 +9,7 @@ from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
-from vramplan.replay.techniques.averaging import copied_bytes
+from vramplan.replay.techniques.averaging import copied_bytes, is_fully_sharded
 from vramplan.replay.techniques.scaling import scaler_states
 from vramplan.replay.tensors import FP32, INT64, Parameter
 from vramplan.results.explain import Shape, State, StateTensor
@@ -37,10 +37,11 @@ def _of_weights(trace: Trace, component: str) -> State:
     rounding = 0
     elements: dict[int, int] = {}  # of each width in bytes
     resident = trace.tape.role(Accumulation).resident
+    sharded = is_fully_sharded(setup)
     for weight in trace.weights:
         parameter = weight.parameter
         trainable, dtype = weight.trainable, parameter.dtype
-        size = _stored(parameter, component)
+        size = _stored(parameter, component, sharded=sharded)
         if component in ("master", "optimizer"):
             if not trainable or (parameter.idle and not precision.master):
                 continue
@@ -143,11 +144,13 @@ def _formula(trace: Trace, component: str, elements: dict[int, int], total: int,
     return words + (f" + {rest:,} B of rounding to 512 B" + _counters(trace, component) if rest else "")
 
 
-def _stored(parameter: Parameter, component: str) -> int:
+def _stored(parameter: Parameter, component: str, *, sharded: bool) -> int:
     """Bytes of a weight, or of its copy, on the device."""
     if component == "weights":
         return parameter.stored_bytes
-    return sum(map(rounded, copied_bytes(parameter))) if component == "ema" else _plain(parameter)
+    if component == "ema":
+        return sum(map(rounded, copied_bytes(parameter, sharded=sharded)))
+    return _plain(parameter)
 
 
 def _plain(parameter: Parameter) -> int:

@@ -54,6 +54,7 @@ class Gathering(Observer):
     """The walk of one iteration over modules: what is gathered, and when it goes."""
 
     unpacks = True
+    weights_first = True  # parameter_offload.py, PostBackwardFunctionModule, between a module's input and its operators
 
     def __init__(self, tape: Tape, policy: Zero3Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
@@ -80,6 +81,7 @@ class Gathering(Observer):
         self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
+        self.awaited: dict[tuple[int, ...], int] = {}  # how often backward has to come to a module before it is over
         self.leaf_of = {one: leaf for leaf in order.leaves for one in leaf}
         self.around = Around()
         self.held: Counter[int] = Counter()  # by how many modules with others inside that run
@@ -100,6 +102,14 @@ class Gathering(Observer):
         """A norm: its weight is gathered before its first operator, which may not be the one that needs it."""
         self.entry = ModuleRun(tuple([self._number(one) for one in parameters]), inputs)
         self._reach(self.entry.members)
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """The tensor behind a function, in which the gradients of the module meet before they meet any others.
+
+        Source: parameter_offload.py, DeepSpeedZeRoOffload._register_deepspeed_module, _post_backward_module_hook.
+        """
+        node = self.tape.record("PostBackwardFunctionModule", (tensor,), lambda grad, _saved: (grad,))
+        return tensor.alias(tensor.shape, tensor.strides, node)
 
     def held_whole(self, weight: Parameter) -> Tensor | None:
         """A parameter goes by getting no data: a view of the data before keeps what was gathered.
@@ -211,8 +221,13 @@ class Gathering(Observer):
             one is not None and one.storage is not None and one.node is not None for one in inputs
         )
 
+        if members and is_told:
+            self.awaited[members] = 1  # and not one more: each run begins to count anew (_post_backward_module_hook)
+
         def backward_fn(grad: Any, saved: Any) -> Any:
-            if not is_told:
+            if members and is_told:
+                self.awaited[members] -= 1
+            if not is_told or (members and self.awaited[members]):
                 self.leaving = ()
             self._recomputation_over()
             saved = self.tape.unpacked(saved)  # the hook of a module runs before its first node asks for what it saved

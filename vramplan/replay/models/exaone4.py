@@ -10,6 +10,7 @@ from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Llama
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, RMSNorm
 from vramplan.replay.models.windows import both_masks, has_window, windowed_blocks
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.tensors import Tensor
 from vramplan.values.model import ModelShape
@@ -30,7 +31,7 @@ class Block(LlamaBlock):
         hidden = after_attention(hidden)
         hidden = add(residual, hidden)
         residual = hidden
-        hidden = self.mlp(hidden)
+        hidden = self.mlp(hidden.tape.role(Sharding).given(hidden))
         hidden = after_mlp(hidden)
         hidden = add(residual, hidden)
         return hidden

@@ -128,7 +128,7 @@ class GPTNeo:
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     head_losses = ("half-logits", "chunked:N")
-    takes_padding = True
+    takes_padding = takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -143,15 +143,16 @@ class GPTNeo:
         return [shape.max_positions**2] * shape.layers
 
     def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        hidden = self.transformer(input_ids)
+        hidden = self.transformer(input_ids, given if self.recipe.packed else None)
         weight = output_embedding(self.tape, self.recipe, self.wte)
         return causal_lm_output(hidden, weight, labels, self.recipe)
 
-    def transformer(self, input_ids: Tensor) -> Tensor:
+    def transformer(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """GPTNeoModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.wte)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        if position_ids is None:
+            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         mask = mask_of(_embeds, recipe)
         _position_embeds = embedding(position_ids, self.wpe)
         hidden = add(_embeds, _position_embeds)

@@ -17,6 +17,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, in_tiles, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, both_masks, has_window
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
@@ -120,7 +121,7 @@ class Block(FloatBlock):
         hidden = after_attention(hidden)
         hidden = add(residual, hidden)
         residual = hidden
-        hidden = self.mlp(hidden)
+        hidden = self.mlp(hidden.tape.role(Sharding).given(hidden))
         hidden = after_mlp(hidden)
         hidden = add(residual, hidden)
         return hidden

@@ -51,7 +51,8 @@ def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -
 def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
     """Parameter by parameter, those that are not projected first; locals live until the next parameter replaces them.
 
-    The gradient is scaled in its own shape, channel by channel, and once more by the limit of its growth.
+    The gradient is scaled in its own shape, channel by channel, and once more by the limit of its growth, for which its
+    norm is taken. That limit is a number where the gradient has not grown by more than 1 %, and else a scalar.
     Source: apollo_torch/apollo.py, AdamW.step, with its defaults and those of the Trainer (`scale_type: channel`).
     """
     rank = rank_of(optimizer)
@@ -59,6 +60,7 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     denominator: Tensor | None = None
     factors: Tensor | None = None
     scaled: Tensor | None = None
+    norm: Tensor | None = None
     update: Tensor | None = None
     plain = [one for one in parameters if not is_projected(one)]
     for parameter in one_by_one(tape, [*plain, *(one for one in parameters if is_projected(one))]):
@@ -77,13 +79,14 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
             factors = tape.new("div", channels, dtype, False)
             del norms, others
             scaled = tape.new("mul", shape, dtype, False)
+            norm = tape.new("linalg_vector_norm", (), dtype, False)
             limited = tape.new("div", shape, dtype, False)
             scaled = update = limited
             del limited
         else:
             denominator = tape.new("sqrt", shape, dtype, False)
             update = tape.new("div", shape, dtype, False)
-    del gradient, denominator, factors, scaled, update
+    del gradient, denominator, factors, scaled, norm, update
 
 
 def _draw(tape: Tape, parameter: Parameter, shape: Shape) -> Tensor:

@@ -5,6 +5,7 @@ Read off badam 1.4, block_optim.py, class BlockOptimizer.
 
 from __future__ import annotations
 
+from vramplan.replay.observers import Sharding
 from vramplan.replay.optimizers import Optimizer, one_by_one, optimizer_states, shared_states, step_group
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import StandingState
@@ -43,16 +44,20 @@ class StepsABlock(Optimizer):
         """
         tape = self.tape
         tape.category = "temporaries"
+        shards = tape.role(Sharding)
         stepped: list[Parameter] = []
         for one in one_by_one(tape, self._trained()):
             gradient, one.grad = one.grad, None
             wide = self._wide(one)
-            if gradient is not None and one.dtype is FP32:
-                wide.grad = gradient
-            else:
+            if one.dtype is not FP32 or (gradient is None and not shards.gradients_in_pieces):
                 wide.grad = tape.new("to", one.shape, FP32, False)
+            else:
+                wide.grad = gradient
             del gradient
             stepped.append(wide)
+        are_views = any(one.grad is None for one in stepped)
+        if shards.gradients_in_pieces and not are_views:
+            shards.let_gradients_go()
         for group in (False, True):  # with weight decay, and biases without
             step_group(tape, [one for one in stepped if (BIAS in one.name) is group], self.name, self.implementation)
         for one in one_by_one(tape, self._trained()):
@@ -62,6 +67,8 @@ class StepsABlock(Optimizer):
         for wide in stepped:
             wide.grad = None
         stepped.clear()
+        if are_views:
+            shards.let_gradients_go()
         self._switch()
 
     def _switch(self) -> None:

@@ -39,6 +39,7 @@ class FullyShard(Collectives):
     every_block_of_a_checkpoint = True
     reduces_in_backward = True
     hooks_stay_outside = True
+    gradients_in_pieces = True
     hooks_every_input = True  # else the hidden state alone
     keeps_root = False  # whole from forward to backward
 
@@ -223,6 +224,12 @@ class FullyShard(Collectives):
     def gradients(self) -> list[Any]:
         """Those of the shards, which lie in one piece for each unit."""
         return [one for unit in self.order for one in (unit.gradient, *unit.others)]
+
+    def let_gradients_go(self) -> None:
+        """With the last view of a piece."""
+        for unit in self.order:
+            unit.gradient = None
+            unit.others.clear()
 
     def after_step(self) -> None:
         """The gradients go, and what no backward has freed."""

@@ -16,7 +16,6 @@ from vramplan.replay.models.modules import (
     Recipe,
     Segment,
 )
-from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
 from vramplan.replay.operators.views import split
 from vramplan.replay.precision import precision_of
@@ -26,6 +25,7 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
+from vramplan.replay.techniques.key_values import windowed_layers
 from vramplan.replay.techniques.losses import CHUNKED, BeforeHead
 from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.techniques.second_model import bytes_beside, run_beside
@@ -111,7 +111,8 @@ class Teaches(Technique, Teacher):
         setup, teacher = self.setup, self.setup.teacher
         assert teacher is not None
         stored = tuple(Segment(1, layers, False) for layers in teacher.stacks)
-        alone = setup._replace(model=teacher, segments=stored, adapter=None, tiled_mlp=None)
+        # in eval mode, without dropout
+        alone = setup._replace(model=teacher, segments=stored, adapter=None, tiled_mlp=None, dropout=0.0)
         precision = self.precision
         if is_whole(setup) and precision.stored is not None and not setup.half_weights:
             precision = precision_of(STORED)  # no policy of mixed precision casts what FSDP does not wrap
@@ -162,15 +163,13 @@ class ReturnsCache(KeyValues):
     keeps = True
 
     def __init__(self, shape: ModelShape) -> None:
-        self.shape = shape
-        windowed = own(shape.family, "windowed", None) or has_window
-        self.windows = sum(windowed(shape, block) for block in range(shape.layers))
+        self.windows, self.all_windowed = windowed_layers(shape)
         self.tensors: list[Tensor] = []
 
     def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Copies, which are concatenated to what is empty and has the element type of the keys."""
         tape = key.tape
-        if self.windows == self.shape.layers:
+        if self.all_windowed:
             self.tensors.append(_window(tape))
         elif not self.tensors:  # which of the blocks that are played have one is not asked: all are there at once
             self.tensors += [_window(tape) for _ in range(self.windows)]

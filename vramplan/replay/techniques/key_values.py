@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.replay.models import own
 from vramplan.replay.models.blocks import each_is_a_checkpoint
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import KeyValues
@@ -22,6 +23,18 @@ def _window(tape: Tape) -> Tensor:
     return tape.new("to", (), INT64, False)
 
 
+def windowed_layers(shape: ModelShape) -> tuple[int, bool]:
+    """How many layers of the cache have a window, and whether all have one.
+
+    A block that takes the keys and values of another has a layer that stores nothing.
+    Source: transformers 5.23, cache_utils.py, get_layer_types_and_kwargs.
+    """
+    windowed = own(shape.family, "windowed", None) or has_window
+    storing = shape.layers - shape.key_value_sharing_layers
+    windows = sum(windowed(shape, block) for block in range(storing))
+    return windows, windows == storing
+
+
 class Returned(KeyValues):
     """Keys and values of every block, with their graph.
 
@@ -33,8 +46,7 @@ class Returned(KeyValues):
 
     def __init__(self, tape: Tape, shape: ModelShape, checkpointed: bool) -> None:
         self.checkpointed = checkpointed
-        windows = 0 if checkpointed else sum(has_window(shape, block) for block in range(shape.layers))
-        self.all_windowed = windows == shape.layers
+        windows, self.all_windowed = (0, False) if checkpointed else windowed_layers(shape)
         # which blocks have one is not asked of those that are played, so where not all have one they come before them
         self.tensors: list[Any] = [] if self.all_windowed else [_window(tape) for _ in range(windows)]
 
