@@ -46,10 +46,11 @@ class Unseen:
     copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample. `rows` has the
     bytes of what one row of all samples has, at a micro-batch, before they are rounded. `handed_on` are storages of a
     unit's copies each of which lets go of that of the one before. `awaited` are storages that another stream uses, and
-    that are free when it has come so far.
+    that are free when it has come so far. `deaths_besides`: of what copies of a unit that are not played have made,
+    without those that these have freed.
     """
 
-    __slots__ = ("awaited", "handed_on", "rows", "summed", "turned", "unjoined")
+    __slots__ = ("awaited", "deaths_besides", "handed_on", "rows", "summed", "turned", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined: set[int] = set()
@@ -58,6 +59,7 @@ class Unseen:
         self.rows: dict[int, Callable[[int], int]] = {}
         self.handed_on: set[int] = set()
         self.awaited: set[int] = set()
+        self.deaths_besides = 0
 
 
 class Ledger:
@@ -87,7 +89,6 @@ class Ledger:
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
         self.unseen = Unseen()
-        self.deaths_besides = 0  # of what copies of a unit that are not played have made, without what these have freed
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now
         self.phases: list[tuple[int, str]] = []  # from this event on, this phase
@@ -207,14 +208,14 @@ class Ledger:
         Each of the twins dies by itself.
         """
         self.unseen.handed_on.add(storage.index)
-        self.deaths_besides += 1
+        self.unseen.deaths_besides += 1
         other: Storage = _blank(Storage)
         other.events, other.index = self.events, storage.index
         return other
 
     def freed_unseen(self, storage: Storage) -> None:
         """One of these copies has freed this storage: the death that it plays, of one as large, counts for it."""
-        self.deaths_besides -= 1
+        self.unseen.deaths_besides -= 1
         storage.events = []
 
     # ---------------------------------------------------------------------------------------- phases and units

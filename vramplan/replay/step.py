@@ -246,7 +246,7 @@ class Iteration:
     def record(self, saved_at: int) -> Record:
         """The record, with all that is on the device from the beginning to the end; the tape lets go of its guests."""
         tape = self.tape
-        if len(tape.events) != 2 * len(tape.fixed) + tape.deaths_besides:
+        if len(tape.events) != 2 * len(tape.fixed) + tape.unseen.deaths_besides:
             raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
         states, managed = self._states(), self.optimizer.managed_bytes()
         pieces = self._pieces() if tape.unrolled else ()

@@ -237,7 +237,8 @@ def test_states_are_those_of_the_paper(setup: Setup) -> None:
     rounding = 4 * 512
     assert 0 <= found["master"] - 4 * each <= 4 * padding + rounding
     assert 0 <= found["optimizer"] - SCALARS_BYTES[kind] - 8 * each <= 8 * padding + rounding
-    assert 0 <= found["weights"] - 2 * (each if kind == "zero3" else size) <= 2 * padding + rounding
+    weights = record.parameters  # Whisper never trains the positions of its encoder
+    assert 0 <= found["weights"] - 2 * (weights / shards if kind == "zero3" else weights) <= 2 * padding + rounding
     if kind == "zero3":
         assert 0 <= found["gradients"] - 2 * each <= 2 * padding + rounding
 
