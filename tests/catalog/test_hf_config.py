@@ -417,3 +417,24 @@ def test_distilbert_has_keys_of_its_own_and_no_token_types(write) -> None:
     assert "seq_classif_dropout: 0.0 is not modelled" in refused(
         write({"model_type": "distilbert", "seq_classif_dropout": 0.0})
     )
+
+
+def test_dbrx_has_its_keys_in_two_mappings(write) -> None:
+    attention = {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 500000, "attn_pdrop": 0.1}
+    experts = {"ffn_hidden_size": 96, "moe_num_experts": 8, "moe_top_k": 3, "moe_jitter_eps": 0}
+    keys = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 100, "resid_pdrop": 0.2}
+    shape, _ = read_hf_config(write({**keys, "attn_config": attention, "ffn_config": experts}))
+    assert (shape.family, shape.key_value_heads, shape.intermediate_size, shape.layers) == ("dbrx", 2, 96, 2)
+    assert (shape.attention_dropout, shape.hidden_dropout, shape.clipped_qkv) == (0.1, 0.2, True)
+    assert shape.experts is not None
+    assert (shape.experts.routed, shape.experts.active, shape.experts.noisy) == (8, 3, True)  # 0 is not null
+    plain, _ = read_hf_config(
+        write({**keys, "attn_config": attention, "ffn_config": {**experts, "moe_jitter_eps": None}})
+    )
+    assert plain.experts is not None
+    assert not plain.experts.noisy
+    assert "rope_theta missing: DbrxAttention ends" in refused(write({**keys, "attn_config": {"clip_qkv": 8}}))
+    assert "clip_qkv and rope_theta missing" in refused(write(keys))
+    assert "moe_normalize_expert_weights" in refused(
+        write({**keys, "attn_config": attention, "ffn_config": {"moe_normalize_expert_weights": 2}})
+    )

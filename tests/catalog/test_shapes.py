@@ -736,6 +736,17 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "family": "roberta",
     },
     "xlm-roberta": {"vocabulary_size": 30522, "family": "roberta"},
+    "dbrx": {
+        "family": "dbrx",
+        "hidden_size": 2048,
+        "layers": 24,
+        "attention_heads": 16,
+        "key_value_heads": 1,
+        "intermediate_size": 3584,
+        "tied_embeddings": False,
+        "clipped_qkv": True,
+        "experts": Experts(4, 1, 0, 3584, None, True, ()),
+    },
     "distilbert": {
         "vocabulary_size": 30522,
         "max_positions": 512,

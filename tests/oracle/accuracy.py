@@ -78,6 +78,7 @@ stablelm, nemotron, helium |
 | `seq2seq.json` | t5, bart, roberta |
 | `distilbert.json`, `distilbert_shared.json` | distilbert; the same under DDP, FSDP1 and FSDP2 |
 | `moe.json` | mixtures of experts |
+| `dbrx.json`, `dbrx_shared.json`, `dbrx_zero.json` | dbrx; the same under DDP, FSDP1 and FSDP2; under ZeRO |
 | `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |

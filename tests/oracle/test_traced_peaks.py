@@ -74,6 +74,9 @@ UNDECLARED = {
     "zeroed_late_shared",
     "distilbert",
     "distilbert_shared",
+    "dbrx",
+    "dbrx_shared",
+    "dbrx_zero",
     "older_releases",
     "tiled",
 }

@@ -66,6 +66,7 @@ TRANSFORMERS = Rig(
             "half_logits",
             "zeroed_late",
             "distilbert",
+            "dbrx",
         ),
         *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
@@ -97,6 +98,7 @@ FSDP2 = Rig(
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
         *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations", "zeroed_late_shared"),
         "distilbert_shared",
+        "dbrx_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
@@ -108,7 +110,7 @@ FSDP1 = Rig(
 )
 ZERO = Rig(
     "zero",
-    ("zero", "zero_offload", "zero_adapters", "host_activations"),
+    ("zero", "zero_offload", "zero_adapters", "host_activations", "dbrx_zero"),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
 AXOLOTL = Rig(

@@ -101,6 +101,7 @@ FAMILY_OF = {
     "helium": "helium",
     "mistral3": "mistral3",
     "mllama": "mllama",
+    "dbrx": "dbrx",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -169,6 +170,7 @@ NEUTRAL: dict[str, Any] = {
     "experts.groups": None,
     "experts.active_groups": None,
     "experts.latent_size": None,
+    "experts.noisy": False,
     "latent_attention.query_rank": None,
     "latent_attention.key_value_rank": None,
     "latent_attention.plain_size": None,

@@ -122,6 +122,7 @@ FIELDS: dict[str, str] = {
     "experts.groups": COUNT,
     "experts.active_groups": COUNT,
     "experts.latent_size": COUNT,
+    "experts.noisy": FLAG,
     "latent_attention.query_rank": COUNT,
     "latent_attention.key_value_rank": COUNT,
     "latent_attention.plain_size": COUNT,

@@ -308,6 +308,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
 def _experts_to_dict(experts: Experts) -> dict[str, Any]:
     values = experts._asdict()
     values.pop("separate")  # which the release of Transformers says
+    if not experts.noisy:
+        del values["noisy"]
     return {"count": values.pop("routed"), **values, "dense_layers": list(experts.dense_layers)}
 
 
