@@ -438,3 +438,48 @@ def test_dbrx_has_its_keys_in_two_mappings(write) -> None:
     assert "moe_normalize_expert_weights" in refused(
         write({**keys, "attn_config": attention, "ffn_config": {"moe_normalize_expert_weights": 2}})
     )
+
+
+DEBERTA = {
+    "model_type": "deberta-v2",
+    "hidden_size": 384,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "intermediate_size": 1536,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "max_relative_positions": -1,
+    "position_buckets": 128,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
+
+
+def test_deberta_reads_what_every_published_model_has(write) -> None:
+    shape, _ = read_hf_config(write(DEBERTA))
+    assert (shape.family, shape.task, shape.positions, shape.position_span) == ("deberta_v2", "mlm", "relative", 128)
+    assert (shape.token_types, shape.vocabulary_size, shape.hidden_dropout) == (0, 128100, 0.1)
+    listed, _ = read_hf_config(write({**DEBERTA, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2}))
+    assert listed.token_types == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("relative_attention", False),
+        ("share_att_key", False),
+        ("pos_att_type", "c2p"),
+        ("norm_rel_ebd", "none"),
+        ("position_biased_input", True),
+        ("position_buckets", None),
+        ("conv_kernel_size", 3),
+        ("legacy", False),
+        ("embedding_size", 128),
+        ("pooler_dropout", 0.1),
+        ("cls_dropout", 0.0),
+    ],
+)
+def test_other_kinds_of_deberta_are_refused_by_their_key(write, key: str, value: object) -> None:
+    assert key in refused(write({**DEBERTA, key: value}))

@@ -77,6 +77,9 @@ UNDECLARED = {
     "dbrx",
     "dbrx_shared",
     "dbrx_zero",
+    "deberta_v2",
+    "deberta_v2_shared",
+    "deberta_v2_zero",
     "older_releases",
     "tiled",
 }

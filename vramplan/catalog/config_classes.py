@@ -102,6 +102,7 @@ FAMILY_OF = {
     "mistral3": "mistral3",
     "mllama": "mllama",
     "dbrx": "dbrx",
+    "deberta-v2": "deberta_v2",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -124,6 +125,7 @@ FAMILIES = tuple(dict.fromkeys(FAMILY_OF.values()))
 NEUTRAL: dict[str, Any] = {
     "qk_norm": False,
     "partial_rotary_factor": 1.0,
+    "position_span": None,
     "parallel_residual": False,
     "pre_norm": True,
     "embedding_size": None,

@@ -145,6 +145,7 @@ class ModelShape(NamedTuple):
     sliding_window: int | None = None  # Mistral: no effect while longer than the sequence
     declared_parameters: int | None = None
     qk_norm: bool = False  # Qwen3: queries and keys are normalised, head by head
+    position_span: int | None = None  # DeBERTa: relative positions to each side that are told apart
     partial_rotary_factor: float = 1.0  # GPT-NeoX, Phi: the share of each head that rotary positions turn
     parallel_residual: bool = False  # GPT-NeoX: attention and feed-forward layer beside each other
     pre_norm: bool = True  # OPT-350m normalises after each residual sum instead of before attention and MLP
