@@ -483,3 +483,12 @@ def test_deberta_reads_what_every_published_model_has(write) -> None:
 )
 def test_other_kinds_of_deberta_are_refused_by_their_key(write, key: str, value: object) -> None:
     assert key in refused(write({**DEBERTA, key: value}))
+
+
+def test_electra_has_embeddings_of_their_own_width(write) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+    keys = {"model_type": "electra", "architectures": ["ElectraForSequenceClassification"], **sizes}
+    shape, _ = read_hf_config(write({**keys, "embedding_size": 32}))
+    assert (shape.family, shape.task, shape.embedding_size, shape.hidden_size) == ("electra", "cls", 32, 64)
+    assert read_hf_config(write(keys))[0].embedding_size == 128
+    assert "classifier_dropout" in refused(write({**keys, "classifier_dropout": 0.0}))

@@ -80,6 +80,9 @@ UNDECLARED = {
     "deberta_v2",
     "deberta_v2_shared",
     "deberta_v2_zero",
+    "electra",
+    "electra_shared",
+    "electra_zero",
     "older_releases",
     "tiled",
 }

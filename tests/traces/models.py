@@ -93,6 +93,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deberta-v2": {**DEEP, "pad_token_id": 0, "type_vocab_size": 0, "position_buckets": 12, "share_att_key": True}
     | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"}
     | {"position_biased_input": False, "max_relative_positions": -1},
+    "electra": {**DEEP, "pad_token_id": 0, "embedding_size": 64},
     "gpt_neox": {**DEEP, "tie_word_embeddings": False},
     "opt": {**TEXT, "num_hidden_layers": 5, "ffn_dim": 160, "word_embed_proj_dim": 96, "pad_token_id": 1},
     "phi": {**DEEP, "tie_word_embeddings": False},

@@ -68,6 +68,7 @@ TRANSFORMERS = Rig(
             "distilbert",
             "dbrx",
             "deberta_v2",
+            "electra",
         ),
         *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
@@ -101,6 +102,7 @@ FSDP2 = Rig(
         "distilbert_shared",
         "dbrx_shared",
         "deberta_v2_shared",
+        "electra_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
@@ -112,7 +114,7 @@ FSDP1 = Rig(
 )
 ZERO = Rig(
     "zero",
-    ("zero", "zero_offload", "zero_adapters", "host_activations", "dbrx_zero", "deberta_v2_zero"),
+    ("zero", "zero_offload", "zero_adapters", "host_activations", "dbrx_zero", "deberta_v2_zero", "electra_zero"),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
 AXOLOTL = Rig(

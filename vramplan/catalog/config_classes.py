@@ -103,6 +103,7 @@ FAMILY_OF = {
     "mllama": "mllama",
     "dbrx": "dbrx",
     "deberta-v2": "deberta_v2",
+    "electra": "electra",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

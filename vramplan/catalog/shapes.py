@@ -201,7 +201,7 @@ WINDOW_FIELDS = ("sliding_window_pattern", "sliding_window_start")
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
     *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo2", "starcoder2"),
-    *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "electra", "albert", "deberta"),
+    *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "albert", "deberta"),
     *("modernbert", "bart", "mt5", "whisper", "clip", "swin", "convnext", "mamba", "gpt_oss"),
 )
 """Families and model types that people ask for, most of which have no forward pass here."""

@@ -6,58 +6,58 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5818 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5837 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
-  decoders, distilbert, distilbert_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
-  galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, master, met, moe, more_families, older_releases, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
-  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit
-activation_checkpointing: selective | 337 | adapted, block_kinds, dbrx, decoders, distilbert, fully_shard_more,
-  fused_lora, linear, losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere,
-  cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mixtral, mllama, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+  decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
+  flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora,
+  fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt,
+  litgpt_flat, lora_parts, losses, losses_more, masks, master, met, moe, more_families, older_releases, optimizers,
+  padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded,
+  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload,
+  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
+  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+activation_checkpointing: selective | 338 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, linear, losses, met, more_families, replicated, selective, selective_more, seq2seq,
+  sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart,
+  bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm,
+  t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 144 | fully_shard_more, fused_lora, liger, losses, more_families,
   replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled, titan_replicas,
   titan_units, zero | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
   mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2,
   lfm2_moe, llama, llama under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 614 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert,
+activation_checkpointing: selective-op | 616 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
   titan_compiled, titan_replicas, titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mixtral, mllama, mpt,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mixtral, mllama, mpt,
   nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon,
+  arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
@@ -67,73 +67,75 @@ adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora | 245 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert,
+adapter: dora | 247 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, more_families, pairs, pairs_beside, quantized, sharded_units,
   short_convolutions, state_spaces, tiled, tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, mpt,
   nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta,
   seed_oss, stablelm, t5, vit
-adapter: ia3 | 210 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert,
+adapter: ia3 | 212 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units,
   short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama,
-  llama4_text, llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deberta_v2, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mllama, mpt,
-  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
-adapter: lora | 1880 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
-  dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
-  older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: modules_to_save | 150 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
-  flat_adapters, fully_shard_more, fused_lora, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom,
-  chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
-  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
-  | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense,
+  lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
+  ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora | 1892 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+  dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
+  electra_shared, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt,
+  lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
+adapter: modules_to_save | 156 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
+  electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, pairs, pairs_beside, sharded_units,
+  zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma,
+  gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra,
+  falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: oft | 52 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, granite, lfm2, llama,
   mistral, mixtral, olmo2, opt, phi3, qwen2, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, lfm2,
   llama, mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 450 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, fully_shard_more,
-  fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_more,
-  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, zero | apertus, arcee,
-  bamba, bert, cohere, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere, dbrx, distilbert, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo,
-  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+checkpoint_reentrant: true | 451 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated,
+  sharded_more, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, zero |
+  apertus, arcee, bamba, bert, cohere, cohere2, dbrx, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2,
+  olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere, dbrx,
+  distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  seed_oss, stablelm, vit
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -146,53 +148,53 @@ distillation: jsd | 13 | taught | gemma, llama, mistral, olmo2, phi, phi3, qwen2
 distillation: reverse-kl | 23 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama under torchtune,
   mistral, phi, qwen3 | gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 149 | adapted, dbrx, deberta_v2, distilbert, fused_lora, galore, liger, master, met, optimizers,
+ema: true | 150 | adapted, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master, met, optimizers,
   precisions, sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, dbrx, deberta-v2,
-  deepseek_v3, distilbert, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, lfm2_moe,
-  llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, dbrx,
-  deberta_v2, deepseek, distilbert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
+  deepseek_v3, distilbert, electra, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert,
+  dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 830 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, flat_parameter, frozen,
+frozen: parts | 835 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, more_families, pairs,
   pairs_beside, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral,
   mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
   qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 133 | adapted, dbrx, deberta_v2, distilbert, galore, liger, older_releases, precisions,
+grad_scaler: true | 135 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, older_releases, precisions,
   sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere2, dbrx, deberta-v2,
-  deepseek_v3, distilbert, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid,
-  lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, olmoe, qwen2, qwen2_moe, qwen3_moe, smollm3 | bamba,
-  bert, cohere, dbrx, deberta_v2, deepseek, distilbert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe
+  deepseek_v3, distilbert, electra, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, olmoe, qwen2, qwen2_moe, qwen3_moe,
+  smollm3 | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3,
+  glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 462 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, evaluation,
-  evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs,
-  sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo,
-  olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+label_smoothing | 464 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+  evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families,
+  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron,
+  nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
@@ -234,35 +236,35 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 731 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
-  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, linear, master, met,
-  more_families, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, zero, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  torchtitan, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3,
-  stablelm, starcoder2, torchvision_vit, vit | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit
-offload: activations | 638 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert,
+max_gradient_norm | 737 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
+  electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images,
+  liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded, rounded_shared,
+  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
+  tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns,
+  zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v3,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  roberta, smollm3, stablelm, starcoder2, torchvision_vit, vit | apertus, arcee, bamba, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit
+offload: activations | 640 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, more_families, pairs,
   selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp,
   tiled_mlp_shared, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  t5, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -274,14 +276,15 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 185 | adapted, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+optimizer: adafactor | 187 | adapted, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   flat_parameter, frozen, halves, images, linear, moe, more_families, optimizers, precisions, quantized, random,
   short_convolutions, state_spaces, suite, tiles, torchvision, vision, zeroed_late | bert, clip, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, distilbert, gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe,
+  deepseek_v2, deepseek_v3, distilbert, electra, gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granitemoehybrid,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit | bert, clip,
-  dbrx, deberta_v2, deepseek, distilbert, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llava, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
+  dbrx, deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl, qwen_moe,
+  torchvision_vit, vit
 optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, torchvision, turns, vision |
   bamba, bert, clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text,
@@ -334,19 +337,19 @@ optimizer: rmsprop | 282 | adapted, adapters_more, checkpoints, families, frozen
   bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 495 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, families, frozen,
+optimizer: sgd | 496 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
   fully_shard_more, fused_lora, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
   precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, vision, zeroed_late, zeroed_late_shared | apertus, bart, bert,
-  bloom, chatglm, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3,
-  starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta_v2,
-  deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  torchvision_vit, vit
+  bloom, chatglm, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt, nemotron_h, olmo, olmo2, olmo3, olmoe,
+  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  smollm3, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, bart, bert, bloom, chatglm, clip, dbrx,
+  deberta_v2, deepseek, electra, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama,
+  mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd-momentum | 555 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
   precisions, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
@@ -360,13 +363,13 @@ optimizer: sgd-momentum | 555 | adapted, adapters, adapters_more, checkpoints, d
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
   neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   resnet, roberta, starcoder2, t5, torchvision_vit, vit
-optimizer_in_backward: true | 187 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, fused_lora,
-  galore, liger, linear, met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled |
-  bamba, bert, dbrx, deberta-v2, distilbert, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral, nemotron_h, olmo2, phi3, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, dbrx, deberta_v2, distilbert, falcon_h1, gemma2,
-  gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3,
-  qwen3_next
+optimizer_in_backward: true | 188 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
+  fused_lora, galore, liger, linear, met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces,
+  steps, tiled | bamba, bert, dbrx, deberta-v2, distilbert, electra, falcon_h1, gemma2, gemma3_text, gemma4_text,
+  glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral, nemotron_h, olmo2, phi3, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, dbrx, deberta_v2, distilbert, electra,
+  falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
+  nemotron_h, olmo2, phi3, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 179 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
   sharded_spaces, short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, dbrx, deepseek_v2,
@@ -377,53 +380,53 @@ packing: true | 179 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, l
   exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen3_next,
   qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 481 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, fully_shard_more, fused_lora,
-  images, liger, linear, losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert,
-  bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right | 484 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+  fused_lora, images, liger, linear, losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference,
+  replicated, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 255 | dbrx_shared, deberta_v2_shared, distilbert_shared, flat_adapters, flat_host,
-  flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, dbrx,
-  deberta-v2, distilbert, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under
-  litgpt, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3,
-  roberta, vit | bert, bloom, dbrx, deberta_v2, distilbert, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2,
-  llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, roberta, vit
+parallel.fsdp_version: 1 | 263 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert,
+  bloom, dbrx, deberta-v2, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
+  llama, llama under litgpt, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen3, roberta, vit | bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt,
+  phi, phi under litgpt, phi3, roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 139 | dbrx_shared, deberta_v2_shared, distilbert_shared, fused_lora_shared, modded,
-  modded_compiled, older_releases, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared,
-  zeroed_late_shared | bert, dbrx, deberta-v2, distilbert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama,
-  mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert,
-  dbrx, deberta_v2, distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modded_nanogpt under
-  modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 982 | dbrx_shared, deberta_v2_shared, distilbert_shared, flat_adapters, flat_host,
-  flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat,
-  older_releases, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom,
-  cohere, cohere2, dbrx, deberta-v2, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
-  apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: ddp | 145 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
+  modded, modded_compiled, older_releases, replicated, rounded_shared, sharded_activations, sharded_bits,
+  tiled_mlp_shared, zeroed_late_shared | bert, dbrx, deberta-v2, distilbert, electra, gemma, gemma4_text, glm4_moe,
+  gpt2, gpt_neo, llama, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3,
+  qwen3_vl, smollm3 | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 998 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
+  litgpt_flat, older_releases, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert,
+  bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral,
+  mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
+  apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
@@ -449,46 +452,47 @@ parallel.sharding: zero3 | 151 | dbrx_zero, deberta_v2_zero, fused_lora_shared, 
   glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta,
   t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4186 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4234 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
-  distilbert_shared, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
-  moe, more_families, nanogpt, older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2
-  under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit,
-  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit
+  distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
+  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
+  losses, losses_more, masks, met, moe, more_families, nanogpt, older_releases, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
+  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under
+  nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 499 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared,
+precision: fsdp | 505 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+  foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   titan, titan_compiled, titan_replicas, titan_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx,
-  deberta-v2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral,
-  mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  deberta-v2, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, dbrx,
+  deberta_v2, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
+  litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm
 precision: mixed | 1698 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads,
   host_activations, hosted, images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs,
@@ -504,31 +508,32 @@ precision: mixed | 1698 | adapters, attention, block_kinds, checkpoints, compile
   gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral,
   mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3588 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3606 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
-  distilbert_shared, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
-  host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
-  modded, modded_compiled, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under
-  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
+  generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families, older_releases,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
+  returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -544,27 +549,28 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 140 | adapted, adapters, block_kinds, dbrx, deberta_v2, distilbert, images, liger, linear, met,
-  pairs, pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx, deberta-v2,
-  distilbert, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta |
-  bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt,
-  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 276 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
-  flat_adapters, fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized,
+quantization: int8 | 141 | adapted, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images, liger,
+  linear, met, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx,
+  deberta-v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h,
+  opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
+  xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
+  nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
+quantization: nf4 | 277 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
+  electra, flat_adapters, fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert,
-  bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama,
   mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
   qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
   qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx,
-  deberta_v2, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+  deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, t5
 quantization: nf4-double | 188 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
@@ -621,31 +627,32 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1088 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1094 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: modules_to_save | 82 | adapted, adapters, adapters_more, deberta_v2,
-  deberta_v2_shared, flat_adapters, fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom,
-  chatglm, deberta_v2, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, roberta, vit
+  electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
+  litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated, rounded,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
+activation_checkpointing: full + adapter: modules_to_save | 84 | adapted, adapters, adapters_more, deberta_v2,
+  deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, pairs, pairs_beside, sharded_units,
+  zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, electra, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 379 | adapted, block_kinds, checkpoints, dbrx,
-  decoders, distilbert, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs,
-  replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bert, cohere,
-  dbrx, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+activation_checkpointing: full + checkpoint_reentrant: true | 380 | adapted, block_kinds, checkpoints, dbrx,
+  decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
+  more_families, pairs, replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, zero | apertus,
+  arcee, bert, cohere, dbrx, distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo,
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -698,14 +705,14 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 339 | adapted, dbrx_shared, deberta_v2_shared, flat_adapters,
-  flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers,
-  precisions, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, torchvision, turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bert, bloom, dbrx, deberta_v2, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit
+activation_checkpointing: full + max_gradient_norm | 343 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master,
+  more_families, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles,
+  titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, zero, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, gemma, gemma2, gemma3_images, glm4,
+  glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit
 activation_checkpointing: full + offload: activations | 281 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
@@ -773,28 +780,28 @@ activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, f
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 159 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations,
-  zeroed_late_shared | bert, bloom, dbrx, deberta_v2, distilbert, falcon under litgpt, gemma, gemma2, glm, gpt2,
-  llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, roberta, vit
+activation_checkpointing: full + parallel.fsdp_version: 1 | 163 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations,
+  zeroed_late_shared | bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm,
+  gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 51 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  fused_lora_shared, older_releases, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared,
-  zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  mixtral, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 537 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
+activation_checkpointing: full + parallel.sharding: ddp | 54 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, fused_lora_shared, older_releases, replicated, rounded_shared, sharded_activations, sharded_bits,
+  tiled_mlp_shared, zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, mixtral, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 545 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt, litgpt_flat, older_releases, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
   titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee,
-  bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, vit
+  bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt,
@@ -810,30 +817,31 @@ activation_checkpointing: full + parallel.sharding: zero3 | 82 | dbrx_zero, debe
   gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl,
   roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2061 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2072 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
-  distilbert, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe, more_families, older_releases,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp, tiles, torchvision, turns, vision | apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
+  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
+  more_families, older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
+  replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp, tiles,
+  torchvision, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 269 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host,
-  flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
-  titan, titan_compiled, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm
+activation_checkpointing: full + precision: fsdp | 273 | dbrx_shared, deberta_v2_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
+  host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units | apertus, arcee,
+  bert, bloom, cohere, dbrx, deberta_v2, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 activation_checkpointing: full + precision: mixed | 895 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads,
   host_activations, hosted, images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs,
@@ -843,22 +851,22 @@ activation_checkpointing: full + precision: mixed | 895 | adapters, attention, b
   gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral,
   mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1710 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1714 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
-  distilbert, distilbert_shared, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
-  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
-  litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, older_releases, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded,
-  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision,
-  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
+  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
+  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
+  older_releases, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1057,13 +1065,13 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 219 | adapted, block_kinds, dbrx, deberta_v2, decoders,
-  distilbert, images, liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq,
+activation_checkpointing: selective-op + precision: amp | 221 | adapted, block_kinds, dbrx, deberta_v2, decoders,
+  distilbert, electra, images, liger, linear, losses, masks, met, more_families, selective, selective_more, seq2seq,
   sharded_more, sharded_spaces, short_convolutions, state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 31 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama
   under torchtitan, mllama, neox, opt
@@ -1123,8 +1131,8 @@ adapter.kernels + quantization: nf4-double | 31 | fused_lora, fused_lora_shared 
 adapter.kernels + weight_dtype: 16 bits | 49 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora + adapter: modules_to_save | 15 | adapted, adapters, adapters_more, deberta_v2, distilbert, pairs |
-  bert, chatglm, deberta_v2, deepseek, distilbert, falcon, qwen_moe, vit
+adapter: dora + adapter: modules_to_save | 16 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  pairs | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, qwen_moe, vit
 adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
   tiled | bert, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
 adapter: dora + ema: true | 4 | liger, met, short_convolutions, state_spaces | falcon_h1, glm4, lfm2_moe, mixtral
@@ -1168,12 +1176,13 @@ adapter: dora + precision: amp | 97 | adapted, adapters, adapters_more, block_ki
   qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 107 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
-  distilbert, fully_shard_more, images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
-  mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
+adapter: dora + precision: pure | 109 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
+  distilbert, electra, fully_shard_more, images, liger, linear, more_families, pairs, pairs_beside, quantized,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images,
+  gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm,
+  t5, vit
 adapter: dora + quantization: int8 | 10 | quantized, short_convolutions, state_spaces | falcon_h1, gemma2, gemma3,
   lfm2, lfm2_moe, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 22 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
@@ -1183,8 +1192,8 @@ adapter: dora + quantization: nf4-double | 20 | liger, met, quantized, short_con
 adapter: dora + weight_dtype: 16 bits | 17 | adapters, adapters_more, liger, more_families, pairs, quantized,
   short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   olmo2, opt, phi3
-adapter: ia3 + adapter: modules_to_save | 20 | adapted, adapters_more, deberta_v2, distilbert, pairs, pairs_beside |
-  bert, chatglm, deberta_v2, deepseek, distilbert, falcon, mixtral, qwen_moe, roberta, vit
+adapter: ia3 + adapter: modules_to_save | 21 | adapted, adapters_more, deberta_v2, distilbert, electra, pairs,
+  pairs_beside | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
 adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
@@ -1220,19 +1229,19 @@ adapter: ia3 + precision: amp | 108 | adapted, adapters, adapters_more, block_ki
   qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 51 | adapted, adapters, adapters_more, block_kinds, deberta_v2, distilbert,
+adapter: ia3 + precision: pure | 53 | adapted, adapters, adapters_more, block_kinds, deberta_v2, distilbert, electra,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside | bert, chatglm, clip, deberta_v2, deepseek,
-  distilbert, gemma, gemma3_images, gemma4, gpt2, gpt_oss, llama, llama4, ministral3, mixtral, olmo2, qwen3_next,
-  qwen_moe, roberta, starcoder2, t5, vit
+  distilbert, electra, gemma, gemma3_images, gemma4, gpt2, gpt_oss, llama, llama4, ministral3, mixtral, olmo2,
+  qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 115 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
-  distilbert, flat_adapters, fully_shard_more, fused_lora, pairs, sharded_units, zero_adapters | bert, bloom, chatglm,
-  deberta_v2, deepseek, distilbert, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 119 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+  distilbert, electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, pairs, sharded_units,
+  zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2, gemma3,
+  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
@@ -1308,19 +1317,21 @@ adapter: lora + padding: right | 38 | fused_lora, liger, met, pairs, short_convo
   lfm2, lfm2_moe, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
   under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 72 | dbrx_shared, deberta_v2_shared, flat_adapters, older_releases,
-  zeroed_late_shared | bert, dbrx, deberta_v2, gemma, gemma2, glm, gpt2, llama, mixtral, neox, phi3
+adapter: lora + parallel.fsdp_version: 1 | 73 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  older_releases, zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, glm, gpt2, llama, mixtral,
+  neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 29 | dbrx_shared, deberta_v2_shared, fused_lora_shared, older_releases,
-  replicated, sharded_bits, tiled_mlp_shared, zeroed_late_shared | dbrx, deberta_v2, gemma, glm4_moe, gpt2, gpt_neo,
-  llama, mistral3, mixtral, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 257 | dbrx_shared, deberta_v2_shared, flat_adapters, fully_shard_more,
-  fused_lora_shared, litgpt, older_releases, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_units, zeroed_late_shared | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, ernie4_5, exaone4,
-  falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+adapter: lora + parallel.sharding: ddp | 31 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
+  older_releases, replicated, sharded_bits, tiled_mlp_shared, zeroed_late_shared | dbrx, deberta_v2, electra, gemma,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, opt, phi3
+adapter: lora + parallel.sharding: fsdp | 259 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  fully_shard_more, fused_lora_shared, litgpt, older_releases, rounded_shared, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
+  electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral,
+  mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl,
+  roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shard_more, fused_lora_shared,
   rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
   qwen3_vl
@@ -1330,34 +1341,35 @@ adapter: lora + parallel.sharding: zero2 | 18 | dbrx_zero, deberta_v2_zero, fuse
   zero, zero_adapters | bert, dbrx, deberta_v2, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 41 | dbrx_zero, deberta_v2_zero, fused_lora_shared, tiled_mlp_shared,
   zero, zero_adapters | bert, dbrx, deberta_v2, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 819 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
-  dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, flat_adapters, fully_shard_more, fused_lora,
-  fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families, older_releases, pairs,
-  pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+adapter: lora + precision: amp | 830 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
+  older_releases, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
+  sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 69 | dbrx_zero, deberta_v2_zero, fused_lora_shared, rounded, tiled_mlp_shared,
   zero, zero_adapters | bert, dbrx, deberta_v2, gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 671 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
-  dbrx, deberta_v2, decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
-  liger, linear, litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized, replicated,
-  rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + precision: pure | 672 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
+  images, liger, linear, litgpt, lora_parts, met, more_families, older_releases, pairs, pairs_beside, quantized,
+  replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1368,17 +1380,18 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 122 | adapters, block_kinds, dbrx, deberta_v2, distilbert, images, liger,
-  linear, met, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx,
-  deberta_v2, distilbert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 239 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
-  distilbert, flat_adapters, fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside, quantized,
-  sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert,
-  bloom, cohere, dbrx, deberta_v2, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: int8 | 123 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+  liger, linear, met, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom,
+  dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3,
+  qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 240 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, older_releases, pairs, pairs_beside,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus, arcee, bart,
+  bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
 adapter: lora + quantization: nf4-double | 159 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, more_families, older_releases, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom,
@@ -1413,20 +1426,20 @@ adapter: modules_to_save + optimizer: sgd-momentum | 13 | adapted, adapters, ada
 adapter: modules_to_save + padding: right | 2 | pairs | bert
 adapter: modules_to_save + parallel.fsdp_units: ends | 3 | sharded_units | llama
 adapter: modules_to_save + parallel.fsdp_version: 1 | 4 | flat_adapters | gpt2, llama
-adapter: modules_to_save + parallel.sharding: ddp | 1 | deberta_v2_shared | deberta_v2
+adapter: modules_to_save + parallel.sharding: ddp | 2 | deberta_v2_shared, electra_shared | deberta_v2, electra
 adapter: modules_to_save + parallel.sharding: fsdp | 3 | flat_adapters | gpt2, llama
 adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, fully_shard_more, sharded_units |
   llama
 adapter: modules_to_save + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: amp | 65 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
-  distilbert, flat_adapters, fully_shard_more, pairs, pairs_beside, sharded_units | bert, bloom, chatglm, deberta_v2,
-  deepseek, distilbert, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, opt, phi3, qwen_moe, resnet,
-  roberta, vit
+adapter: modules_to_save + precision: amp | 69 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+  distilbert, electra, electra_shared, flat_adapters, fully_shard_more, pairs, pairs_beside, sharded_units | bert,
+  bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt,
+  opt, phi3, qwen_moe, resnet, roberta, vit
 adapter: modules_to_save + precision: fsdp | 4 | flat_adapters, fully_shard_more, sharded_units | gpt2, llama
 adapter: modules_to_save + precision: mixed | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: pure | 59 | adapted, adapters, adapters_more, deberta_v2, distilbert,
-  flat_adapters, fully_shard_more, pairs | bert, chatglm, deberta_v2, deepseek, distilbert, falcon, gemma, gemma3,
-  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: pure | 61 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  flat_adapters, fully_shard_more, pairs | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma,
+  gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
 adapter: oft + checkpoint_reentrant: true | 6 | adapted | cohere, gemma2, gemma3, llama, mixtral, opt
@@ -1519,12 +1532,12 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 201 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
-  fully_shard_more, images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp,
-  turns | apertus, arcee, bamba, bert, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true + precision: amp | 202 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+  electra, fully_shard_more, images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled,
+  tiled_mlp, turns | apertus, arcee, bamba, bert, cohere, dbrx, distilbert, electra, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora_shared, sharded_spaces | gpt2,
   granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
@@ -1610,9 +1623,9 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 4 | liger, short_convolutions, state_spaces | gemma3, lfm2_moe, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 67 | adapted, dbrx, deberta_v2, distilbert, galore, liger, met, optimizers, precisions,
-  sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert, dbrx, deberta_v2, deepseek, distilbert,
-  falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2, opt, qwen_moe
+ema: true + precision: amp | 68 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, met, optimizers,
+  precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert, dbrx, deberta_v2, deepseek,
+  distilbert, electra, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2, opt, qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
 ema: true + precision: pure | 52 | adapted, galore, liger, met, optimizers, sharded_spaces, short_convolutions,
@@ -1690,28 +1703,28 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 18 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 245 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, flat_parameter,
-  frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized,
-  sharded_more, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: amp | 247 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, more_families, pairs,
+  quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 24 | flat_parameter, fully_shard_more, sharded_more, sharded_spaces, sharded_tiles
   | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 272 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, frozen,
-  fully_shard_more, images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: pure | 273 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside,
+  quantized, replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles,
+  turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
@@ -1752,10 +1765,10 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 132 | adapted, dbrx, deberta_v2, distilbert, galore, liger, older_releases,
-  precisions, sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe
+grad_scaler: true + precision: amp | 134 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger,
+  older_releases, precisions, sharded_spaces, short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, olmoe, qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
@@ -1804,12 +1817,13 @@ label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falco
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 149 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
-  distilbert, evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces,
-  short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing + precision: pure | 151 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more, met, pairs,
+  sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   qwen_moe
@@ -2003,17 +2017,17 @@ max_gradient_norm + padding: right | 19 | adapted, fully_shard_more, images, lig
   short_convolutions, tiles | bert, falcon, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 46 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host,
-  flat_parameter, zeroed_late_shared | bloom, dbrx, deberta_v2, gemma, gemma2, gpt2, llama
+max_gradient_norm + parallel.fsdp_version: 1 | 48 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, zeroed_late_shared | bloom, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 16 | replicated, rounded_shared, tiled_mlp_shared, zeroed_late_shared |
   gemma, gpt2, llama, mistral3, phi3
-max_gradient_norm + parallel.sharding: fsdp | 182 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host,
-  flat_parameter, fully_shard_more, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, titan, titan_compiled, titan_replicas, titan_units, zeroed_late_shared | bert, bloom, dbrx,
-  deberta_v2, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi,
-  phi3, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp | 186 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, fully_shard_more, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, zeroed_late_shared | bert, bloom,
+  dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
+  nemotron_h, neox, phi, phi3, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 63 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
   nemotron_h, neox, phi3, vit
@@ -2022,17 +2036,17 @@ max_gradient_norm + parallel.sharding: zero2 | 7 | tiled_mlp_shared, zero | llam
 max_gradient_norm + parallel.sharding: zero3 | 13 | tiled_mlp_shared, zero | gemma3_images, glm4_moe, gpt_neo, llama,
   mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 237 | adapted, dbrx, deberta_v2, distilbert, flat_adapters, flat_parameter,
-  fully_shard_more, fused_lora, galore, images, liger, met, optimizers, precisions, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled, tiled_mlp, tiles, torchvision, turns | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, nemotron_h, neox, olmo2,
-  opt, phi, qwen_moe, stablelm, torchvision_vit, vit
-max_gradient_norm + precision: fsdp | 144 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units | bert, dbrx, deberta_v2, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3,
-  mllama, neox, phi, phi3, qwen3_vl
+max_gradient_norm + precision: amp | 239 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
+  flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, optimizers, precisions, replicated,
+  rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, tiled, tiled_mlp, tiles, torchvision, turns | apertus, arcee, bamba, bert, bloom, cohere,
+  dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mllama,
+  nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, torchvision_vit, vit
+max_gradient_norm + precision: fsdp | 148 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
+  flat_parameter, fully_shard_more, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan,
+  titan_compiled, titan_replicas, titan_units | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama
+  under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
 max_gradient_norm + precision: mixed | 58 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
   bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + precision: pure | 188 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
@@ -2108,12 +2122,12 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 36 | host_activations, tiled_mlp_shared | bert, bloom, gemma2,
   gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 185 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
-  flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, more_families, pairs,
+offload: activations + precision: amp | 187 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+  electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, more_families, pairs,
   sharded_activations, short_convolutions, state_spaces, tiled, tiled_mlp | bamba, bert, bloom, dbrx, deberta_v2,
-  deepseek, distilbert, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5, vit
+  deepseek, distilbert, electra, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
@@ -2363,13 +2377,13 @@ optimizer: sgd + parallel.sharding: ddp | 5 | replicated, tiled_mlp_shared, zero
   gpt_neo, llama
 optimizer: sgd + parallel.sharding: fsdp | 10 | fully_shard_more, zeroed_late_shared | glm4_moe, gpt2, gpt_neo,
   llama, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 240 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, families,
-  frozen, fully_shard_more, halves, images, met, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  replicated, resnet, seq2seq, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, torchvision, vision | apertus, bart,
-  bert, bloom, chatglm, clip, dbrx, deberta_v2, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava, mistral3, mixtral, mpt,
-  nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5,
-  torchvision_vit, vit
+optimizer: sgd + precision: amp | 241 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra,
+  families, frozen, fully_shard_more, halves, images, met, moe, more_families, optimizers, pairs, precisions,
+  quantized, random, replicated, resnet, seq2seq, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, torchvision,
+  vision | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta_v2, deepseek, electra, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava,
+  mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, t5, torchvision_vit, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 151 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
@@ -2430,10 +2444,10 @@ optimizer_in_backward: true + precision: amp | 69 | adapted, checkpoints, galore
   short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   nemotron_h, olmo2, phi3
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
-optimizer_in_backward: true + precision: pure | 79 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
-  galore, liger, linear, met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert,
-  dbrx, deberta_v2, distilbert, falcon_h1, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
-  llama, ministral3, nemotron_h, qwen3_next
+optimizer_in_backward: true + precision: pure | 80 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+  electra, galore, liger, linear, met, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces |
+  bamba, bert, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma3, gemma4, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, qwen3_next
 optimizer_in_backward: true + quantization: int8 | 6 | adapted, short_convolutions, state_spaces | bamba,
   granitemoehybrid, lfm2, lfm2_moe, llama
 optimizer_in_backward: true + quantization: nf4 | 7 | adapted, short_convolutions, state_spaces | falcon_h1,
@@ -2465,13 +2479,13 @@ padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces
   gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 165 | block_kinds, dbrx, deberta_v2, decoders, distilbert, fully_shard_more,
-  fused_lora, images, liger, linear, losses_more, masks, met, more_families, padding, pairs, preference, replicated,
-  sharded_spaces, short_convolutions, state_spaces, tiles | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 168 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, more_families, padding, pairs,
+  preference, replicated, sharded_spaces, short_convolutions, state_spaces, tiles | apertus, arcee, bert, bloom,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma2,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
@@ -2500,22 +2514,24 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 197 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations,
-  zeroed_late_shared | bert, bloom, dbrx, deberta_v2, distilbert, falcon under litgpt, gemma, gemma2, glm, gpt2,
-  llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 205 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, older_releases, sharded_activations,
+  zeroed_late_shared | bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm,
+  gpt2, llama, llama under litgpt, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt,
+  phi3, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 46 | dbrx_shared, deberta_v2_shared, distilbert_shared, flat_adapters,
-  flat_host, flat_parameter, sharded_activations, zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, gemma,
-  gemma3, gpt2, llama, opt, phi3, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 98 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host,
-  flat_parameter, foundry, litgpt_flat, sharded_activations | dbrx, deberta_v2, falcon under litgpt, gemma2, glm,
-  gpt2, llama, llama under litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 78 | dbrx_shared, deberta_v2_shared, distilbert_shared, flat_adapters,
-  flat_host, flat_parameter, litgpt_flat, older_releases, sharded_activations, zeroed_late_shared | bert, bloom, dbrx,
-  deberta_v2, distilbert, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, mixtral, neox, neox
-  under litgpt, phi under litgpt, vit
+parallel.fsdp_version: 1 + precision: amp | 50 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, sharded_activations, zeroed_late_shared | bert, dbrx, deberta_v2,
+  distilbert, electra, gemma, gemma3, gpt2, llama, opt, phi3, roberta
+parallel.fsdp_version: 1 + precision: fsdp | 101 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations | dbrx, deberta_v2, electra, falcon under
+  litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under
+  litgpt, phi3
+parallel.fsdp_version: 1 + precision: pure | 79 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, litgpt_flat, older_releases, sharded_activations, zeroed_late_shared |
+  bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under
+  litgpt, mixtral, neox, neox under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
@@ -2533,14 +2549,15 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 39 | dbrx_shared, deberta_v2_shared, distilbert_shared, fused_lora_shared,
-  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, dbrx,
-  deberta_v2, distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 44 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  fused_lora_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared,
+  zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 74 | dbrx_shared, deberta_v2_shared, distilbert_shared, modded,
-  modded_compiled, older_releases, replicated, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared
-  | bert, dbrx, deberta_v2, distilbert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
-  modded_nanogpt under modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 75 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  modded, modded_compiled, older_releases, replicated, sharded_activations, sharded_bits, tiled_mlp_shared,
+  zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, mixtral, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
@@ -2552,30 +2569,31 @@ parallel.sharding: ddp + transformers_version: older code | 12 | older_releases 
 parallel.sharding: ddp + weight_dtype: 16 bits | 3 | fused_lora_shared, tiled_mlp_shared | llama
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 165 | dbrx_shared, deberta_v2_shared, distilbert_shared, flat_adapters,
-  flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, zeroed_late_shared |
-  apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
-  litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 423 | dbrx_shared, deberta_v2_shared, flat_adapters, flat_host,
-  flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, titan, titan_compiled, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, dbrx,
-  deberta_v2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 312 | dbrx_shared, deberta_v2_shared, distilbert_shared, flat_adapters,
-  flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat,
-  older_releases, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
-  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit
+parallel.sharding: fsdp + precision: amp | 173 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt, replicas,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 429 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
+  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units | apertus, arcee, bert, bloom,
+  cohere, dbrx, deberta_v2, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 314 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
+  litgpt, litgpt_flat, older_releases, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert,
+  electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3,
+  mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
@@ -2640,10 +2658,10 @@ precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 148 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
-  decoders, distilbert, flat_adapters, fused_lora, images, linear, met, older_releases, pairs, pairs_beside,
+precision: amp + quantization: nf4 | 149 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
+  decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, older_releases, pairs, pairs_beside,
   quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
   olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
 precision: amp + quantization: nf4-double | 102 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters,
@@ -2691,9 +2709,10 @@ precision: pure + qat: mxfp4 | 7 | rounded | granite, llama, qwen_moe
 precision: pure + qat: nvfp4 | 3 | rounded | llama, neox
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 41 | adapters, dbrx, deberta_v2, distilbert, images, liger, met, pairs,
-  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, falcon_h1,
-  gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mpt, neox, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: int8 | 42 | adapters, dbrx, deberta_v2, distilbert, electra, images, liger, met,
+  pairs, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert,
+  electra, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mpt, neox, phi,
+  phi3, qwen3_vl, t5
 precision: pure + quantization: nf4 | 87 | adapted, adapters, flat_adapters, images, litgpt, met, pairs,
   pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
