@@ -417,3 +417,78 @@ def test_distilbert_has_keys_of_its_own_and_no_token_types(write) -> None:
     assert "seq_classif_dropout: 0.0 is not modelled" in refused(
         write({"model_type": "distilbert", "seq_classif_dropout": 0.0})
     )
+
+
+def test_dbrx_has_its_keys_in_two_mappings(write) -> None:
+    attention = {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 500000, "attn_pdrop": 0.1}
+    experts = {"ffn_hidden_size": 96, "moe_num_experts": 8, "moe_top_k": 3, "moe_jitter_eps": 0}
+    keys = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 100, "resid_pdrop": 0.2}
+    shape, _ = read_hf_config(write({**keys, "attn_config": attention, "ffn_config": experts}))
+    assert (shape.family, shape.key_value_heads, shape.intermediate_size, shape.layers) == ("dbrx", 2, 96, 2)
+    assert (shape.attention_dropout, shape.hidden_dropout, shape.clipped_qkv) == (0.1, 0.2, True)
+    assert shape.experts is not None
+    assert (shape.experts.routed, shape.experts.active, shape.experts.noisy) == (8, 3, True)  # 0 is not null
+    plain, _ = read_hf_config(
+        write({**keys, "attn_config": attention, "ffn_config": {**experts, "moe_jitter_eps": None}})
+    )
+    assert plain.experts is not None
+    assert not plain.experts.noisy
+    assert "rope_theta missing: DbrxAttention ends" in refused(write({**keys, "attn_config": {"clip_qkv": 8}}))
+    assert "clip_qkv and rope_theta missing" in refused(write(keys))
+    assert "moe_normalize_expert_weights" in refused(
+        write({**keys, "attn_config": attention, "ffn_config": {"moe_normalize_expert_weights": 2}})
+    )
+
+
+DEBERTA = {
+    "model_type": "deberta-v2",
+    "hidden_size": 384,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "intermediate_size": 1536,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "max_relative_positions": -1,
+    "position_buckets": 128,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
+
+
+def test_deberta_reads_what_every_published_model_has(write) -> None:
+    shape, _ = read_hf_config(write(DEBERTA))
+    assert (shape.family, shape.task, shape.positions, shape.position_span) == ("deberta_v2", "mlm", "relative", 128)
+    assert (shape.token_types, shape.vocabulary_size, shape.hidden_dropout) == (0, 128100, 0.1)
+    listed, _ = read_hf_config(write({**DEBERTA, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2}))
+    assert listed.token_types == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("relative_attention", False),
+        ("share_att_key", False),
+        ("pos_att_type", "c2p"),
+        ("norm_rel_ebd", "none"),
+        ("position_biased_input", True),
+        ("position_buckets", None),
+        ("conv_kernel_size", 3),
+        ("legacy", False),
+        ("embedding_size", 128),
+        ("pooler_dropout", 0.1),
+        ("cls_dropout", 0.0),
+    ],
+)
+def test_other_kinds_of_deberta_are_refused_by_their_key(write, key: str, value: object) -> None:
+    assert key in refused(write({**DEBERTA, key: value}))
+
+
+def test_electra_has_embeddings_of_their_own_width(write) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+    keys = {"model_type": "electra", "architectures": ["ElectraForSequenceClassification"], **sizes}
+    shape, _ = read_hf_config(write({**keys, "embedding_size": 32}))
+    assert (shape.family, shape.task, shape.embedding_size, shape.hidden_size) == ("electra", "cls", 32, 64)
+    assert read_hf_config(write(keys))[0].embedding_size == 128
+    assert "classifier_dropout" in refused(write({**keys, "classifier_dropout": 0.0}))

@@ -57,6 +57,8 @@ TITLES = {
     "vramplan.replay.operators.liger": "Liger's norms, gated activations and positions",
     "vramplan.replay.operators.experts": "Routing and experts",
     "vramplan.replay.operators.scattered": "Rows taken out and added back",
+    "vramplan.replay.operators.expert_loops": "Experts one after another, over stacked weights",
+    "vramplan.replay.operators.relative": "Relative positions that all samples share",
     "vramplan.replay.operators.repeats": "Experts that compute every token, and positions that turn complex numbers",
     "vramplan.replay.operators.latent": "Latent attention",
     "vramplan.replay.operators.delta_rule": "Attention that is linear in the sequence",

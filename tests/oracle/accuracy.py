@@ -76,9 +76,12 @@ configurations:
 stablelm, nemotron, helium |
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
+| `deberta_v2.json`, `deberta_v2_shared.json`, `deberta_v2_zero.json` | deberta-v2; shared by DDP and FSDP; by ZeRO |
+| `electra.json`, `electra_shared.json`, `electra_zero.json` | electra; shared by DDP and FSDP; by ZeRO |
 | `distilbert.json`, `distilbert_shared.json` | distilbert; the same under DDP, FSDP1 and FSDP2 |
 | `whisper.json`, `whisper_shared.json`, `whisper_zero.json` | whisper; the same under DDP and FSDP2, and under ZeRO |
 | `moe.json` | mixtures of experts |
+| `dbrx.json`, `dbrx_shared.json`, `dbrx_zero.json` | dbrx; the same under DDP, FSDP1 and FSDP2; under ZeRO |
 | `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |

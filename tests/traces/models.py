@@ -72,6 +72,7 @@ EXPERTS = (
     "qwen3_5_moe",
     "qwen3_vl_moe",
     "lfm2_moe",
+    "dbrx",
 )
 """The types with mixtures of experts."""
 
@@ -86,6 +87,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "xlm-roberta": {**DEEP, "pad_token_id": 1},
     "distilbert": {"vocab_size": 1003, "dim": 96, "hidden_dim": 192, "n_layers": 5, "n_heads": 6}
     | {"max_position_embeddings": 128, "pad_token_id": 0},
+    "dbrx": {"vocab_size": 1003, "max_seq_len": 128, "d_model": 96, "n_heads": 6, "n_layers": 5, "pad_token_id": 0}
+    | {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 5e5}}
+    | {"ffn_config": {"ffn_hidden_size": 160, "moe_num_experts": 4, "moe_top_k": 2, "moe_jitter_eps": 0.01}},
+    "deberta-v2": {**DEEP, "pad_token_id": 0, "type_vocab_size": 0, "position_buckets": 12, "share_att_key": True}
+    | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"}
+    | {"position_biased_input": False, "max_relative_positions": -1},
+    "electra": {**DEEP, "pad_token_id": 0, "embedding_size": 64},
     "gpt_neox": {**DEEP, "tie_word_embeddings": False},
     "opt": {**TEXT, "num_hidden_layers": 5, "ffn_dim": 160, "word_embed_proj_dim": 96, "pad_token_id": 1},
     "phi": {**DEEP, "tie_word_embeddings": False},

@@ -67,6 +67,9 @@ TRANSFORMERS = Rig(
             "zeroed_late",
             "distilbert",
             "whisper",
+            "dbrx",
+            "deberta_v2",
+            "electra",
         ),
         *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
@@ -99,6 +102,9 @@ FSDP2 = Rig(
         *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations", "zeroed_late_shared"),
         "distilbert_shared",
         "whisper_shared",
+        "dbrx_shared",
+        "deberta_v2_shared",
+        "electra_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
@@ -110,7 +116,16 @@ FSDP1 = Rig(
 )
 ZERO = Rig(
     "zero",
-    ("zero", "zero_offload", "zero_adapters", "host_activations", "whisper_zero"),
+    (
+        "zero",
+        "zero_offload",
+        "zero_adapters",
+        "host_activations",
+        "dbrx_zero",
+        "deberta_v2_zero",
+        "electra_zero",
+        "whisper_zero",
+    ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
 AXOLOTL = Rig(

@@ -102,6 +102,9 @@ FAMILY_OF = {
     "helium": "helium",
     "mistral3": "mistral3",
     "mllama": "mllama",
+    "dbrx": "dbrx",
+    "deberta-v2": "deberta_v2",
+    "electra": "electra",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -124,6 +127,7 @@ FAMILIES = tuple(dict.fromkeys(FAMILY_OF.values()))
 NEUTRAL: dict[str, Any] = {
     "qk_norm": False,
     "partial_rotary_factor": 1.0,
+    "position_span": None,
     "parallel_residual": False,
     "pre_norm": True,
     "embedding_size": None,
@@ -172,6 +176,7 @@ NEUTRAL: dict[str, Any] = {
     "experts.groups": None,
     "experts.active_groups": None,
     "experts.latent_size": None,
+    "experts.noisy": False,
     "latent_attention.query_rank": None,
     "latent_attention.key_value_rank": None,
     "latent_attention.plain_size": None,

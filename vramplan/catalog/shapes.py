@@ -76,6 +76,7 @@ FIELDS: dict[str, str] = {
     "sliding_window": COUNT,
     "qk_norm": FLAG,
     "partial_rotary_factor": SHARE,
+    "position_span": COUNT,
     "parallel_residual": FLAG,
     "pre_norm": FLAG,
     "embedding_size": COUNT,
@@ -124,6 +125,7 @@ FIELDS: dict[str, str] = {
     "experts.groups": COUNT,
     "experts.active_groups": COUNT,
     "experts.latent_size": COUNT,
+    "experts.noisy": FLAG,
     "latent_attention.query_rank": COUNT,
     "latent_attention.key_value_rank": COUNT,
     "latent_attention.plain_size": COUNT,
@@ -203,8 +205,8 @@ WINDOW_FIELDS = ("sliding_window_pattern", "sliding_window_start")
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
     *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo2", "starcoder2"),
-    *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "electra", "albert", "deberta"),
-    *("deberta-v2", "modernbert", "bart", "mt5", "clip", "swin", "convnext", "mamba", "gpt_oss"),
+    *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "albert", "deberta"),
+    *("modernbert", "bart", "mt5", "clip", "swin", "convnext", "mamba", "gpt_oss"),
 )
 """Families and model types that people ask for, most of which have no forward pass here."""
 

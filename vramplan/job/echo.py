@@ -254,6 +254,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "audio_positions": model.audio_positions,
         "sliding_window": model.sliding_window,
         "partial_rotary_factor": model.partial_rotary_factor,
+        **({} if model.position_span is None else {"position_span": model.position_span}),
         "parallel_residual": model.parallel_residual,
         "pre_norm": model.pre_norm,
         "embedding_size": model.embedding_size,
@@ -311,6 +312,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
 def _experts_to_dict(experts: Experts) -> dict[str, Any]:
     values = experts._asdict()
     values.pop("separate")  # which the release of Transformers says
+    if not experts.noisy:
+        del values["noisy"]
     return {"count": values.pop("routed"), **values, "dense_layers": list(experts.dense_layers)}
 
 

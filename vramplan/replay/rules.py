@@ -43,6 +43,8 @@ OWN = (
     "vramplan.replay.operators.tiled_mlp",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.scattered",
+    "vramplan.replay.operators.expert_loops",
+    "vramplan.replay.operators.relative",
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",
     "vramplan.replay.operators.delta_rule",

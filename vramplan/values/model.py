@@ -20,6 +20,7 @@ class Experts(NamedTuple):
     groups: int | None = None  # DeepSeek: experts are chosen within so many groups of them,
     active_groups: int | None = None  # of which each token sees so many
     latent_size: int | None = None  # Nemotron 3 Super: what a token is projected to before them; None: it is not
+    noisy: bool = False  # DBRX: what is routed is multiplied by noise first
     separate: bool = False  # each is a module of linear layers, as in Transformers before 5.0
 
 
@@ -144,6 +145,7 @@ class ModelShape(NamedTuple):
     sliding_window: int | None = None  # Mistral: no effect while longer than the sequence
     declared_parameters: int | None = None
     qk_norm: bool = False  # Qwen3: queries and keys are normalised, head by head
+    position_span: int | None = None  # DeBERTa: relative positions to each side that are told apart
     partial_rotary_factor: float = 1.0  # GPT-NeoX, Phi: the share of each head that rotary positions turn
     parallel_residual: bool = False  # GPT-NeoX: attention and feed-forward layer beside each other
     pre_norm: bool = True  # OPT-350m normalises after each residual sum instead of before attention and MLP
@@ -320,7 +322,7 @@ class ModelShape(NamedTuple):
     short_convolution: ShortConvolution | None = None  # LFM2
     sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
-    clipped_qkv: bool = False  # OLMo 1: queries, keys and values are clipped
+    clipped_qkv: bool = False  # OLMo 1, DBRX: queries, keys and values are clipped
     unrotated_layers: tuple[int, ...] = ()  # SmolLM3: blocks without rotary positions, from 0
     rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other

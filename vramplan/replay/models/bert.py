@@ -8,6 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.entropy import entropy
@@ -105,7 +106,7 @@ class Block:
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None) -> None:
         shape = recipe.shape
         self.mask = mask
-        self.attention = SelfAttention(tape, recipe)
+        self.attention = self.self_attention(tape, recipe)
         self.attention_output = AddAndNorm(tape, recipe, "attention.output", shape.hidden_size)
         self.intermediate = Linear(
             tape, "intermediate.dense", shape.hidden_size, shape.intermediate_size, recipe.weight_dtype, bias=True
@@ -116,6 +117,10 @@ class Block:
     def __call__(self, hidden: Tensor) -> Tensor:
         attention, _weights = self.attend(hidden)
         return self.feed_forward(attention)
+
+    def self_attention(self, tape: Tape, recipe: Recipe) -> Any:
+        """The attention of the block, without the projection of its output."""
+        return SelfAttention(tape, recipe)
 
     def attend(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         """BertAttention.forward."""
@@ -141,7 +146,7 @@ class Bert:
 
     peaks_published = True
     block_lists = ("layer",)
-    selective = SELECTIVE
+    selective: tuple[str, ...] = SELECTIVE
     compiled_graphs: int | None = 1
     takes_padding = True
 

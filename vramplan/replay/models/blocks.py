@@ -31,6 +31,7 @@ def run_blocks(
     alike: bool = True,
     make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
+    kept: list[Tensor] | None = None,
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
@@ -51,6 +52,7 @@ def run_blocks(
     alike: bool = True,
     make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
+    kept: list[Tensor] | None = None,
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
@@ -70,6 +72,7 @@ def run_blocks(
     make_up: Callable[[int], object] | None = None,
     alike: bool = True,
     outputs: list[Any] | None = None,
+    kept: list[Tensor] | None = None,
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
@@ -84,10 +87,10 @@ def run_blocks(
     tensors that they share with all of their kind, or, if they are not `alike`, in what they compute too; or of several
     make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
     tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
-    returned, `outputs` is that variable. `handed` are tensors that the original hands to a block as positional
-    arguments, by the attributes that blocks have them in, or a function that gives those of a block. Where each block
-    is a checkpoint, as a switch of Transformers makes it, that keeps them like its input, and with `hands_to_all` so
-    does one of several blocks.
+    returned, `outputs` is that variable; where it keeps the hidden states of all, `kept` is that list. `handed` are
+    tensors that the original hands to a block as positional arguments, by the attributes that blocks have them in, or a
+    function that gives those of a block. Where each block is a checkpoint, as a switch of Transformers makes it, that
+    keeps them like its input, and with `hands_to_all` so does one of several blocks.
 
     With `every` each block of a checkpoint is played, as one of them keeps what all before it have saved again.
 
@@ -124,6 +127,8 @@ def run_blocks(
                 hidden = hand(result)
                 if outputs is not None:
                     outputs[:] = (result,)
+                if kept is not None:
+                    kept.append(hidden)
         else:
             # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do,
             # unless the loop keeps what a single block returned
@@ -139,6 +144,8 @@ def run_blocks(
                 hidden = hand(result)
                 if outputs is not None:
                     outputs[:] = (result,)
+                if kept is not None:
+                    kept.append(hidden)
         at += times * size
     return hidden
 

@@ -46,6 +46,11 @@ def separates_experts(name: str) -> bool:
     return own(name, "separates_experts", False) is True
 
 
+def loops_over_experts(name: str) -> bool:
+    """Whether the family's experts run one after another though their weights are stacked: `loops_over_experts`."""
+    return own(name, "loops_over_experts", False) is True
+
+
 def knows_old_code(name: str) -> bool:
     """Whether attention and loss of the family are traced with older releases of Transformers."""
     return own(name, "knows_old_code", False) is True

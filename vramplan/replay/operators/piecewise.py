@@ -70,6 +70,26 @@ def one_or_other(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return a.tape.like("where", lead, dtype, a.tape.record("where", (a, b), backward, (mask,)))
 
 
+def clamp(x: Tensor) -> Tensor:
+    """`x.clamp(min, max)`: new.
+
+    Saves `x`: the gradient is dropped where the value was replaced.
+    Backward: a zero and two masks are alive beside the result.
+    Source: tools/autograd/derivatives.yaml, clamp; torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
+    """
+    return x.tape.like("clamp", x, None, x.tape.record("clamp", (x,), _clamped, (x,)))
+
+
+def _clamped(grad: Tensor, saved: Saved) -> Grads:
+    tape = grad.tape
+    zero = tape.new("scalar_tensor", (), grad.dtype, False)
+    above = tape.like("ge", saved[0], BOOL)
+    below = tape.like("le", saved[0], BOOL)
+    result = tape.like("where", grad)
+    del zero, above, below
+    return (result,)
+
+
 def clamp_in_place(x: Tensor) -> Tensor:
     """`x.clamp_(min, max)`: the storage of x; 1 new, a copy of what x was, where it needs a gradient.
 
@@ -79,16 +99,7 @@ def clamp_in_place(x: Tensor) -> Tensor:
     torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
     """
 
-    def backward(grad: Tensor, saved: Saved) -> Grads:
-        tape = grad.tape
-        zero = tape.new("scalar_tensor", (), grad.dtype, False)
-        above = tape.like("ge", saved[0], BOOL)
-        below = tape.like("le", saved[0], BOOL)
-        result = tape.like("where", grad)
-        del zero, above, below
-        return (result,)
-
     if x.tape.no_grad or x.node is None:
         return x.alias(x.shape, x.strides, None)
     copy = x.tape.like("clone", x)
-    return x.alias(x.shape, x.strides, x.tape.record("clamp_", (x,), backward, (copy,)))
+    return x.alias(x.shape, x.strides, x.tape.record("clamp_", (x,), _clamped, (copy,)))
