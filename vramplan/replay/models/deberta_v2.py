@@ -95,7 +95,7 @@ class Attention:
     def bias(self, query: Tensor, key: Tensor, relative: Tensor) -> Tensor:
         """disentangled_attention_bias: the projections of the positions are those of the contents."""
         tape, shape = query.tape, self.recipe.shape
-        rows, length, _ = query.shape
+        rows = query.shape[0]
         times = rows // shape.attention_heads
         positions = view(relative, (1, *relative.shape))
         pos_query = repeat_samples(self.heads(self.query(positions)), times)
