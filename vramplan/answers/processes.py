@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
 from typing import Any, TypeVar
 
 Task = TypeVar("Task")
@@ -30,8 +31,6 @@ def done(tasks: Sequence[Task], do: Callable[[Task], Done], processes: int) -> l
     processes = min(processes, len(tasks))
     if processes < 2:
         return [do(task) for task in tasks]
-    from multiprocessing import get_context
-
     global _inherited
     _inherited = tasks, do
     sys.stdout.flush()  # else each process would write what waits
