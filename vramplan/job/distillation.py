@@ -88,6 +88,8 @@ def _refused(resolver: Resolver, model: ModelShape, teacher: ModelShape, loss: s
         return _refused_over_logits(resolver, model, loss)
     elif adapter is None:
         fields.refuse(KEY, "the recipes of distillation train adapters alone", hint="adapter: lora")
+    elif raw.fsdp_version == 1:
+        fields.refuse(KEY, "the recipes of distillation share the states by FSDP2", hint="parallel.fsdp_version: 2")
     elif words.pattern_word(loss) != "chunked:N" and model.engine is None:
         message = f"{KEY} is modelled with the loss of its recipes, which takes logits in chunks"
         fields.refuse("loss", message, hint="chunked:8")
