@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.oracle.compare import phases_of
-from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
+from vramplan.engines.deepspeed import zero3_gathered, zero3_plan
 from vramplan.job import build_job
 
 JOB: dict[str, Any] = {
@@ -72,7 +72,7 @@ def test_weights_that_come_again_soon_stay_as_in_the_trace(
     distance: int, live: int, keys: dict[str, Any], traced: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rig `zero`, DeepSpeed 0.19.8, with stage3_max_reuse_distance at that number; `live`: gathered at most."""
-    monkeypatch.setattr(zero3_gathering, "MAX_REUSE_DISTANCE", distance)
+    monkeypatch.setattr(zero3_gathered, "MAX_REUSE_DISTANCE", distance)
     zero3_plan.plan_of.cache_clear()
     try:
         found = phases_of(build_job({**JOB, **keys, "parallel": {**PARALLEL, "stage3_max_live_parameters": live}}))

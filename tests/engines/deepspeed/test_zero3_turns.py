@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engines.deepspeed.test_zero import partitioned, partly_trained, zero
 from tests.job.configured import job_of
-from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
+from vramplan.engines.deepspeed import zero3_gathered, zero3_plan
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
 from vramplan.planner.setups import setup_of
 from vramplan.replay.models.modules import Segment
@@ -61,7 +61,7 @@ def stored(blocks: int) -> Segment:
 
 def holds(setup: Setup, batch: int, reuse: int) -> None:
     """`reuse`: what is needed again within so many elements stays, which in a small model is everything."""
-    with mock.patch.object(zero3_gathering, "MAX_REUSE_DISTANCE", reuse):
+    with mock.patch.object(zero3_gathered, "MAX_REUSE_DISTANCE", reuse):
         zero3_plan.plan_of.cache_clear()
         short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
         zero3_plan.plan_of.cache_clear()

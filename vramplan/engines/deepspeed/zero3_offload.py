@@ -24,7 +24,7 @@ from vramplan.engines.deepspeed.offload import MOMENTS
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3 import Zero3
-from vramplan.engines.deepspeed.zero3_gathering import GATHERED
+from vramplan.engines.deepspeed.zero3_gathered import GATHERED
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_turning import TurningPlan
 from vramplan.replay.record import Record, StandingState

@@ -10,7 +10,7 @@ from typing import Any
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks, blocks_of
-from vramplan.engines.deepspeed.zero3_gathering import Handle
+from vramplan.engines.deepspeed.zero3_gathered import Handle
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_turning import Boundary, Stands, TurningPlan, Turns
 from vramplan.replay.models.modules import Segment

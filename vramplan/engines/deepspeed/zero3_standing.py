@@ -9,7 +9,8 @@ from typing import Any
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks
-from vramplan.engines.deepspeed.zero3_gathering import GATHERED, Gathering, Handle
+from vramplan.engines.deepspeed.zero3_gathered import GATHERED, Handle
+from vramplan.engines.deepspeed.zero3_gathering import Gathering
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.recorder import Tape, Tensor
@@ -33,7 +34,7 @@ class Stand(NamedTuple):
     nothing_waits: bool  # no gradient is anywhere but in the bucket, and no module is about to run
 
 
-class Noted(NamedTuple):
+class WalkNotes(NamedTuple):
     """What tells where a walk is; `stand` is made of it where somebody asks, which is seldom."""
 
     step: int
@@ -183,9 +184,9 @@ class Standing(Gathering):
         """Where the walk is."""
         return self.noted().stand
 
-    def noted(self) -> Noted:
+    def noted(self) -> WalkNotes:
         """What tells where the walk is, as long as it goes on."""
-        return Noted(
+        return WalkNotes(
             self.step,
             len(self.queue),
             self.live,
@@ -197,7 +198,7 @@ class Standing(Gathering):
             self.large is None and self.owner is None and self.entry is None and not (self.of_leaf or self.waiting),
         )
 
-    def go_on(self, walked: Noted) -> None:
+    def go_on(self, walked: WalkNotes) -> None:
         """Go on from where another walk of the same iteration was, with what this one has made.
 
         What is as large as what is there then becomes that. Copies of a unit that are not played have made or freed the

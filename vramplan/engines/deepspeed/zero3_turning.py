@@ -16,7 +16,7 @@ from typing import Any
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
-from vramplan.engines.deepspeed.zero3_standing import Noted, Standing
+from vramplan.engines.deepspeed.zero3_standing import WalkNotes, Standing
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.recorder import Tape
 from vramplan.tuples import NamedTuple
@@ -29,7 +29,7 @@ class Turns(NamedTuple):
     period: int
 
 
-Boundary = tuple[Noted, Noted]  # before and after the last module of the block before lets go of what it used
+Boundary = tuple[WalkNotes, WalkNotes]  # before and after the last module of the block before lets go of what it used
 
 
 class Stands(NamedTuple):
