@@ -16,7 +16,7 @@ from typing import Any
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
-from vramplan.engines.deepspeed.zero3_standing import WalkNotes, Standing
+from vramplan.engines.deepspeed.zero3_standing import Standing, WalkNotes
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.recorder import Tape
 from vramplan.tuples import NamedTuple
