@@ -161,6 +161,7 @@ OFFLOADED = {
     "dbrx": 1,
     "deberta_v2": 2,
     "electra": 2,
+    "whisper": 1,
 }
 """How many rows of each file offload what they save."""
 

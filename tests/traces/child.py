@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from vramplan.job import build_job
-from vramplan.measure.batches import images_in_patches
+from vramplan.measure.batches import images_in_patches, sounds
 from vramplan.measure.fake_cuda import autocast_believes, pretend
 
 CLASSES = {
@@ -44,6 +44,8 @@ def skeleton(job: Any, config: dict[str, Any], *, device: str = "meta", use_cach
     how = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
     both = job.model.task == "lm" and job.model.takes_images
     name = "AutoModelForImageTextToText" if both else CLASSES[job.model.task]
+    if job.model.takes_audio:
+        name = "AutoModelForSpeechSeq2Seq"
     with torch.device(device):
         return _cast(job, getattr(transformers, name).from_config(said, **how))
 
@@ -67,6 +69,9 @@ def batch(job: Any, model: Any, device: str = "cuda") -> dict[str, Any]:
             given["token_type_ids"] = (tokens == model.config.image_token_id).long()
         given["input_ids"] = tokens
         given["labels"] = tokens.clone()
+    if shape.takes_audio:
+        given["input_features"] = sounds(job, model, device)
+        del given["input_ids"]
     if shape.task in ("cls", "image"):
         given["labels"] = torch.randint(0, shape.classes, (size,), device=device)
     elif shape.task == "contrastive":

@@ -176,6 +176,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bart": {"vocab_size": 1003, "max_position_embeddings": 128, "d_model": 96, "pad_token_id": 1}
     | {"encoder_layers": 5, "decoder_layers": 4, "encoder_attention_heads": 6, "decoder_attention_heads": 6}
     | {"encoder_ffn_dim": 160, "decoder_ffn_dim": 160, "decoder_start_token_id": 2},
+    "whisper": {"vocab_size": 1003, "max_target_positions": 64, "max_source_positions": 75, "num_mel_bins": 24}
+    | {"d_model": 96, "encoder_layers": 5, "decoder_layers": 4, "pad_token_id": 1, "decoder_start_token_id": 2}
+    | {"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 160, "decoder_ffn_dim": 160},
     "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
     "clip": {
         "projection_dim": 32,

@@ -254,7 +254,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "audio_positions": model.audio_positions,
         "sliding_window": model.sliding_window,
         "partial_rotary_factor": model.partial_rotary_factor,
-        **({} if model.position_span is None else {"position_span": model.position_span}),
+        "position_span": model.position_span,
         "parallel_residual": model.parallel_residual,
         "pre_norm": model.pre_norm,
         "embedding_size": model.embedding_size,
