@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, Peft, hidden_dropout, same_heads
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
-_DEFAULTS = {"attention_heads": 16, "ffn_dim": 4096}
+
+def stacks_alike(attention_heads: int, ffn_dim: int) -> Callable[[Fields, dict[str, Any]], None]:
+    """What refuses a decoder that is not as wide as its encoder; the class has these numbers of both."""
+
+    def adjust(fields: Fields, values: dict[str, Any]) -> None:
+        for part, default in (("attention_heads", attention_heads), ("ffn_dim", ffn_dim)):
+            encoder, decoder = f"encoder_{part}", f"decoder_{part}"
+            theirs, own = fields.integer(encoder, minimum=1), fields.integer(decoder, minimum=1)
+            if (own or default) != (theirs or default):
+                fields.refuse(decoder, f"{own or default} beside an encoder of {theirs or default} is not modelled")
+        if fields.boolean("tie_word_embeddings") is False:
+            fields.refuse("tie_word_embeddings", "false is not modelled")
+        for key in ("encoder_layerdrop", "decoder_layerdrop"):
+            if fields.number(key, minimum=0, maximum=1):
+                fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
+
+    return adjust
 
 
-def _bart(fields: Fields, values: dict[str, Any]) -> None:
-    for part, default in _DEFAULTS.items():
-        encoder, decoder = f"encoder_{part}", f"decoder_{part}"
-        theirs, own = fields.integer(encoder, minimum=1), fields.integer(decoder, minimum=1)
-        if (own or default) != (theirs or default):
-            fields.refuse(decoder, f"{own or default} beside an encoder of {theirs or default} is not modelled")
-    if fields.boolean("tie_word_embeddings") is False:
-        fields.refuse("tie_word_embeddings", "false is not modelled")
-    for key in ("encoder_layerdrop", "decoder_layerdrop"):
-        if fields.number(key, minimum=0, maximum=1):
-            fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
-
-
-def _written(shape: ModelShape) -> dict[str, Any]:
+def decoder_keys(shape: ModelShape) -> dict[str, Any]:
+    """What `config.json` says of the decoder again."""
     return {"decoder_attention_heads": shape.attention_heads, "decoder_ffn_dim": shape.intermediate_size}
 
 
@@ -33,7 +38,7 @@ TYPES = {
         config="BartConfig",
         family="bart",
         tasks=("seq2seq",),
-        written=_written,
+        written=decoder_keys,
         peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "fc2"), ia3_feedforward=("fc2",)),
         defaults={
             "vocabulary_size": 50265,
@@ -74,6 +79,6 @@ TYPES = {
             "activation_dropout": ("activation_dropout", RATIO),
         },
         refused=("is_decoder",),
-        adjust=_bart,
+        adjust=stacks_alike(16, 4096),
     ),
 }

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, Peft, hidden_dropout, same_heads
-from vramplan.catalog.fields import Fields
-from vramplan.values.model import ModelShape
-
-_DEFAULTS = {"attention_heads": 6, "ffn_dim": 1536}
-
-
-def _whisper(fields: Fields, values: dict[str, Any]) -> None:
-    for part, default in _DEFAULTS.items():
-        encoder, decoder = f"encoder_{part}", f"decoder_{part}"
-        theirs, own = fields.integer(encoder, minimum=1), fields.integer(decoder, minimum=1)
-        if (own or default) != (theirs or default):
-            fields.refuse(decoder, f"{own or default} beside an encoder of {theirs or default} is not modelled")
-    if fields.boolean("tie_word_embeddings") is False:
-        fields.refuse("tie_word_embeddings", "false is not modelled")
-    for key in ("encoder_layerdrop", "decoder_layerdrop"):
-        if fields.number(key, minimum=0, maximum=1):
-            fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
-
-
-def _written(shape: ModelShape) -> dict[str, Any]:
-    return {"decoder_attention_heads": shape.attention_heads, "decoder_ffn_dim": shape.intermediate_size}
-
+from vramplan.catalog.families.bart import decoder_keys, stacks_alike
 
 TYPES = {
     "whisper": ModelType(
         config="WhisperConfig",
         family="whisper",
         tasks=("seq2seq",),
-        written=_written,
+        written=decoder_keys,
         peft=Peft(lora=("q_proj", "v_proj")),
         defaults={
             "vocabulary_size": 51865,
@@ -78,6 +55,6 @@ TYPES = {
             "activation_dropout": ("activation_dropout", RATIO),
         },
         refused=("apply_spec_augment",),
-        adjust=_whisper,
+        adjust=stacks_alike(6, 1536),
     ),
 }

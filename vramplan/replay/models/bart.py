@@ -30,10 +30,12 @@ POSITION_OFFSET = 2  # BartLearnedPositionalEmbedding: rows that stand for no po
 class Attention:
     """BartAttention: of a sequence to itself, or to what the encoder gave."""
 
+    key_bias = True
+
     def __init__(self, tape: Tape, recipe: Recipe, *, causal: bool = False) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe, self.causal = recipe, causal
-        self.k_proj = Linear(tape, "k_proj", width, width, dtype, bias=True)
+        self.k_proj = Linear(tape, "k_proj", width, width, dtype, bias=self.key_bias)
         self.v_proj = Linear(tape, "v_proj", width, width, dtype, bias=True)
         self.q_proj = Linear(tape, "q_proj", width, width, dtype, bias=True)
         self.out_proj = Linear(tape, "out_proj", width, width, dtype, bias=True)
@@ -80,6 +82,8 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 class Block:
     """BartEncoderLayer, or BartDecoderLayer with the encoder's result."""
 
+    attention: type[Attention] = Attention
+
     def __init__(
         self,
         tape: Tape,
@@ -92,10 +96,10 @@ class Block:
         width = shape.hidden_size
         self.p, self.inner_p = recipe.hidden_dropout, recipe.activation_dropout
         self.mask, self.encoder, self.cross_mask = mask, encoder, cross_mask
-        self.self_attn = Attention(tape, recipe, causal=encoder is not None)
+        self.self_attn = self.attention(tape, recipe, causal=encoder is not None)
         self.self_attn_layer_norm = LayerNorm(tape, "self_attn_layer_norm", width, dtype)
         if encoder is not None:
-            self.encoder_attn = Attention(tape, recipe)
+            self.encoder_attn = self.attention(tape, recipe)
             self.encoder_attn_layer_norm = LayerNorm(tape, "encoder_attn_layer_norm", width, dtype)
         self.act = ACTIVATIONS[shape.activation]
         self.fc1 = Linear(tape, "fc1", width, shape.intermediate_size, dtype, bias=True)

@@ -7,15 +7,14 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.bart import eager_attention
+from vramplan.replay.models import bart
 from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
-from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe, times_head
+from vramplan.replay.models.modules import LOGITS, SELECTIVE, LayerNorm, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at
-from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.convolution import conv1d
 from vramplan.replay.operators.elementwise import add, dropout, gelu, mul_scalar
 from vramplan.replay.operators.ends import embedding
@@ -27,16 +26,10 @@ from vramplan.replay.tensors import FP16, INT64, DType, Parameter, Shape, Tensor
 KERNEL, STRIDE = 3, 2  # of the convolutions; the second one takes every other frame
 
 
-class Attention:
+class Attention(bart.Attention):
     """WhisperAttention: of a sequence to itself, or to what the encoder gave."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, *, causal: bool = False) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.recipe, self.causal = recipe, causal
-        self.k_proj = Linear(tape, "k_proj", width, width, dtype, bias=False)
-        self.v_proj = Linear(tape, "v_proj", width, width, dtype, bias=True)
-        self.q_proj = Linear(tape, "q_proj", width, width, dtype, bias=True)
-        self.out_proj = Linear(tape, "out_proj", width, width, dtype, bias=True)
+    key_bias = False
 
     def __call__(
         self, hidden: Tensor, mask: Tensor | None, key_value: Tensor | None = None
@@ -54,33 +47,11 @@ class Attention:
         output = self.out_proj(output)
         return output, weights
 
-    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
-        recipe = self.recipe
-        p = recipe.attention_dropout
-        if recipe.attention == "eager":
-            return eager_attention(query, key, value, mask, p)
-        output = scaled_dot_product(query, key, value, recipe.attention, p, mask, causal=self.causal)
-        return contiguous(transpose(output, 1, 2)), None
 
-
-class Block:
+class Block(bart.Block):
     """WhisperEncoderLayer, or WhisperDecoderLayer with the encoder's result."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None = None, encoder: Tensor | None = None) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
-        width = shape.hidden_size
-        self.p, self.inner_p = recipe.hidden_dropout, recipe.activation_dropout
-        self.mask, self.encoder = mask, encoder
-        self.self_attn = Attention(tape, recipe, causal=encoder is not None)
-        self.self_attn_layer_norm = LayerNorm(tape, "self_attn_layer_norm", width, dtype)
-        if encoder is not None:
-            self.encoder_attn = Attention(tape, recipe)
-            self.encoder_attn_layer_norm = LayerNorm(tape, "encoder_attn_layer_norm", width, dtype)
-        self.act = ACTIVATIONS[shape.activation]
-        self.fc1 = Linear(tape, "fc1", width, shape.intermediate_size, dtype, bias=True)
-        self.fc2 = Linear(tape, "fc2", shape.intermediate_size, width, dtype, bias=True)
-        self.final_layer_norm = LayerNorm(tape, "final_layer_norm", width, dtype)
+    attention = Attention
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
@@ -172,7 +143,7 @@ class Whisper:
         segments = split_at(recipe.segments, shape.layers)[0]
 
         def make(i: int) -> Block:
-            return Block(tape, recipe)
+            return Block(tape, recipe, None)
 
         hidden = run_blocks(tape, segments, make, embedded)
         return self.norm()(hidden)
