@@ -20,7 +20,7 @@ DIFFUSION = (
     "SimpleTuner, which list the memory of their presets"
 )
 SPEECH = (
-    "of speech models Whisper is modelled, as models of text and images are, also from a config.json: "
+    "of speech models only Whisper is modelled; models of text and images are, also from a config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 RECURRENT = (
@@ -55,7 +55,7 @@ MODELS = (
         DIFFUSION,
     ),
     Scope(
-        r"(.*/)?(?!whisper-(tiny|base|small|medium|large-v2|large-v3(-turbo)?)$)(.*whisper.*|wav2vec.*|hubert.*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*|xtts.*)",
+        r"(.*/)?(wav2vec.*|hubert.*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*|xtts.*)",
         SPEECH,
     ),
     Scope(

@@ -244,7 +244,7 @@ def check_padding(resolver: Resolver, model: ModelShape, sequence_length: int) -
     if model.task not in PADDED_TASKS:
         fields.refuse("padding", f"right means nothing to the task {model.task}", hint="none")
     elif model.takes_audio:
-        message = f"every sound is as long for {model.name}, and padded labels are masked by nobody"
+        message = f"right has no effect: {model.name} masks no sounds, and its loss leaves padded labels out"
         fields.refuse("padding", message, hint="none")
     elif sequence_length == 1:
         fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")

@@ -21,8 +21,9 @@ from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.indexing import every_second
 from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.piecewise import clamp
 from vramplan.replay.operators.products import linear, matmul
-from vramplan.replay.operators.sinks import beside_sinks, clamp, max_last, rows_of_table, sub
+from vramplan.replay.operators.sinks import beside_sinks, max_last, rows_of_table, sub
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, DType, Tensor

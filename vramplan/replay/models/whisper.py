@@ -18,7 +18,8 @@ from vramplan.replay.models.stacks import shift_right, split_at
 from vramplan.replay.operators.convolution import conv1d
 from vramplan.replay.operators.elementwise import add, dropout, gelu, mul_scalar
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.sinks import clamp, rows_of_table
+from vramplan.replay.operators.piecewise import clamp
+from vramplan.replay.operators.sinks import rows_of_table
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP16, INT64, DType, Parameter, Shape, Tensor
@@ -83,7 +84,7 @@ class Whisper:
     block_lists = ("encoder.layers", "decoder.layers")
     selective = SELECTIVE
     equal_blocks = False  # of two stacks
-    no_flat_parameters = "whose positions are frozen beside what is trained, which FSDP1 puts into one flat parameter"
+    no_flat_parameters = "its encoder's positions are never trained, and FSDP1 flattens no such weight with others"
     asks_no_inputs = True  # the switch for checkpoints asks tables alone of models that are given token ids first
     no_rounded_tables = "whose positions are rows of a weight, not looked up in a table (WhisperPositionalEmbedding)"
 

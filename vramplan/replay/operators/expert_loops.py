@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.replay.operators.experts import quotient_backward
 from vramplan.replay.operators.views import Grads, autocast_half
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, Tensor, contiguous_strides, normalised
@@ -90,17 +91,7 @@ def divide(x: Tensor, divisor: Tensor) -> Tensor:
     """
     tape = x.tape
     wide = divisor.dtype if divisor.dtype.itemsize > x.dtype.itemsize else x.dtype
-
-    def backward(grad: Tensor, saved: Saved) -> Grads:
-        tape = grad.tape
-        quotient = tape.like("div", saved[0], wide)
-        twice = tape.like("div", quotient)
-        negative = tape.like("neg", grad)
-        other = tape.like("mul", grad, wide)
-        del quotient, twice, negative
-        return (tape.like("div", grad, wide), other)
-
-    return tape.like("div", x, wide, tape.record("div", (x, divisor), backward, (x, divisor)))
+    return tape.like("div", x, wide, tape.record("div", (x, divisor), quotient_backward, (x, divisor)))
 
 
 def mul_in_place(x: Tensor, by: Tensor) -> Tensor:

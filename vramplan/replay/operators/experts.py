@@ -73,6 +73,18 @@ def _into_zeros(whole: Shape, *, batched: bool | None = None) -> Backward:
     return backward
 
 
+def quotient_backward(grad: Tensor, saved: Saved) -> Grads:
+    """The gradients of a quotient, of what was divided and of the divisor, which are saved: in the wider type."""
+    tape, (x, divisor) = grad.tape, saved
+    wide = divisor.dtype if divisor.dtype.itemsize > x.dtype.itemsize else x.dtype
+    quotient = tape.like("div", x, wide)
+    twice = tape.like("div", quotient)
+    negative = tape.like("neg", grad)
+    other = tape.like("mul", grad, wide)
+    del quotient, twice, negative
+    return (tape.like("div", grad, wide), other)
+
+
 def div_in_place(x: Tensor, divisor: Tensor) -> Tensor:
     """x /= divisor: the storage of x; what it was before is cloned first, as its gradient's formula needs it.
 
@@ -83,19 +95,8 @@ def div_in_place(x: Tensor, divisor: Tensor) -> Tensor:
     div_tensor_other_grad and div_tensor_self_backward.
     """
     tape = x.tape
-    wide = divisor.dtype if divisor.dtype.itemsize > x.dtype.itemsize else x.dtype
-
-    def backward(grad: Tensor, saved: Saved) -> Grads:
-        tape = grad.tape
-        quotient = tape.like("div", saved[0], wide)
-        twice = tape.like("div", quotient)
-        negative = tape.like("neg", grad)
-        other = tape.like("mul", grad, wide)
-        del quotient, twice, negative
-        return (tape.like("div", grad, wide), other)
-
     before = tape.like("clone", x)
-    node = tape.record("div_", (x, divisor), backward, (before, divisor))
+    node = tape.record("div_", (x, divisor), quotient_backward, (before, divisor))
     return x.alias(x.shape, x.strides, node)
 
 

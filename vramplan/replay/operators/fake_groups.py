@@ -9,7 +9,8 @@ from __future__ import annotations
 from vramplan.replay.operators.elementwise import add, add_scalar, mul, mul_scalar
 from vramplan.replay.operators.fake_integers import dequantize, inverse_of, quantize, round_through
 from vramplan.replay.operators.float8 import E4M3
-from vramplan.replay.operators.sinks import clamp, sub
+from vramplan.replay.operators.piecewise import clamp
+from vramplan.replay.operators.sinks import sub
 from vramplan.replay.operators.views import Grads, same, to, view
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, FP32, INT64, Shape, Tensor

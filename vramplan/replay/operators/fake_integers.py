@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.operators.elementwise import add_scalar, mul, mul_scalar
-from vramplan.replay.operators.sinks import clamp
+from vramplan.replay.operators.piecewise import clamp
 from vramplan.replay.operators.views import Grads, autocast_float, same, to
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, DType, Shape, Tensor

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads, autocast_float
 from vramplan.replay.recorder import Saved
@@ -70,24 +72,22 @@ def one_or_other(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return a.tape.like("where", lead, dtype, a.tape.record("where", (a, b), backward, (mask,)))
 
 
-def clamp(x: Tensor) -> Tensor:
-    """`x.clamp(min, max)`: new.
+def clamp(x: Tensor, *, both: bool = True) -> Tensor:
+    """`x.clamp(min, max)`, or with one of the two: new.
 
     Saves `x`: the gradient is dropped where the value was replaced.
-    Backward: a zero and two masks are alive beside the result.
+    Backward: 1 new in the layout of x, and while it is made a number and a mask, or two masks with both bounds.
     Source: tools/autograd/derivatives.yaml, clamp; torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
     """
-    return x.tape.like("clamp", x, None, x.tape.record("clamp", (x,), _clamped, (x,)))
+    return x.tape.like("clamp", x, None, x.tape.record("clamp", (x,), partial(_clamped, both=both), (x,)))
 
 
-def _clamped(grad: Tensor, saved: Saved) -> Grads:
+def _clamped(grad: Tensor, saved: Saved, *, both: bool = True) -> Grads:
     tape = grad.tape
-    zero = tape.new("scalar_tensor", (), grad.dtype, False)
-    above = tape.like("ge", saved[0], BOOL)
-    below = tape.like("le", saved[0], BOOL)
-    result = tape.like("where", grad)
-    del zero, above, below
-    return (result,)
+    _zero = tape.new("scalar_tensor", (), grad.dtype, False)
+    _mask = tape.like("ge", saved[0], BOOL)
+    _other = tape.like("le", saved[0], BOOL) if both else None  # written into the first
+    return (tape.like("where", saved[0], grad.dtype),)
 
 
 def clamp_in_place(x: Tensor) -> Tensor:

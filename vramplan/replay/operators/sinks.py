@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import BOOL, INT64, Parameter, Tensor
+from vramplan.replay.tensors import INT64, Parameter, Tensor
 
 
 def max_last(x: Tensor) -> Tensor:
@@ -57,27 +57,6 @@ def sub(a: Tensor, b: Tensor) -> Tensor:
 
     node = a.tape.record("sub", (a, b), backward)
     return a.tape.new("sub", shape, a.dtype, a.batched or b.batched, None, node)
-
-
-def clamp(x: Tensor, *, both: bool = True) -> Tensor:
-    """`x.clamp(min, max)`, or with one of the two: new.
-
-    Saves `x`: the gradient is dropped where the value was replaced.
-    Backward: 1 new, and while it is made a number and a mask, or two masks with both bounds.
-    Source: tools/autograd/derivatives.yaml, clamp; torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
-    """
-    tape = x.tape
-
-    def backward(grad: Tensor, saved: Saved) -> Grads:
-        tape = grad.tape
-        _zero = tape.new("scalar_tensor", (), grad.dtype, False)
-        mask = tape.like("ge", saved[0], BOOL)
-        _other = tape.like("le", saved[0], BOOL) if both else None  # written into the first
-        result = tape.like("where", saved[0], grad.dtype)  # in the layout of the mask
-        del mask
-        return (result,)
-
-    return tape.like("clamp", x, None, tape.record("clamp", (x,), backward, (x,)))
 
 
 def rows_of_table(table: Parameter, places: Tensor) -> Tensor:
