@@ -84,7 +84,7 @@ class Whisper:
     block_lists = ("encoder.layers", "decoder.layers")
     selective = SELECTIVE
     equal_blocks = False  # of two stacks
-    no_flat_parameters = "its encoder's positions are never trained, and FSDP1 flattens no such weight with others"
+    no_flat_parameters = "a flat parameter cannot hold its frozen position embeddings beside trained weights"
     asks_no_inputs = True  # the switch for checkpoints asks tables alone of models that are given token ids first
     no_rounded_tables = "whose positions are rows of a weight, not looked up in a table (WhisperPositionalEmbedding)"
 
