@@ -31,8 +31,8 @@ from vramplan.replay.models.recomputed import cached
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.expert_loops import divide, mul_in_place, norm_1, product, select_one
-from vramplan.replay.operators.experts import index_rows, top_k
+from vramplan.replay.operators.expert_loops import mul_in_place, norm_1, product, select_one
+from vramplan.replay.operators.experts import divide, index_rows, top_k
 from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.piecewise import clamp

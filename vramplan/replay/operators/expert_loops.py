@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vramplan.replay.operators.experts import quotient_backward
 from vramplan.replay.operators.views import Grads, autocast_half
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, Tensor, contiguous_strides, normalised
@@ -78,20 +77,6 @@ def norm_1(x: Tensor) -> Tensor:
     out = tape.new("linalg_vector_norm", (*x.shape[:-1], 1), dtype, x.batched, None, node)
     tape.save(node, out)
     return out
-
-
-def divide(x: Tensor, divisor: Tensor) -> Tensor:
-    """x / divisor, of which both need gradients: new, in the wider type.
-
-    Saves `x`: the gradient of the divisor is the incoming one times -x / divisor ** 2.
-    Saves `divisor`: both gradients are divided by it.
-    Backward: for the divisor two quotients, the negated gradient and their product; then the gradient divided.
-    Source: tools/autograd/derivatives.yaml, div.Tensor; torch/csrc/autograd/FunctionsManual.cpp,
-    div_tensor_other_grad and div_tensor_self_backward.
-    """
-    tape = x.tape
-    wide = divisor.dtype if divisor.dtype.itemsize > x.dtype.itemsize else x.dtype
-    return tape.like("div", x, wide, tape.record("div", (x, divisor), quotient_backward, (x, divisor)))
 
 
 def mul_in_place(x: Tensor, by: Tensor) -> Tensor:

@@ -73,16 +73,18 @@ def _into_zeros(whole: Shape, *, batched: bool | None = None) -> Backward:
     return backward
 
 
-def quotient_backward(grad: Tensor, saved: Saved) -> Grads:
-    """The gradients of a quotient, of what was divided and of the divisor, which are saved: in the wider type."""
-    tape, (x, divisor) = grad.tape, saved
+def divide(x: Tensor, divisor: Tensor) -> Tensor:
+    """x / divisor, of which both need gradients: new, in the wider type.
+
+    Saves `x`: the gradient of the divisor is the incoming one times -x / divisor ** 2.
+    Saves `divisor`: both gradients are divided by it.
+    Backward: for the divisor two quotients, the negated gradient and their product; then the gradient divided.
+    Source: tools/autograd/derivatives.yaml, div.Tensor; torch/csrc/autograd/FunctionsManual.cpp,
+    div_tensor_other_grad and div_tensor_self_backward.
+    """
+    tape = x.tape
     wide = divisor.dtype if divisor.dtype.itemsize > x.dtype.itemsize else x.dtype
-    quotient = tape.like("div", x, wide)
-    twice = tape.like("div", quotient)
-    negative = tape.like("neg", grad)
-    other = tape.like("mul", grad, wide)
-    del quotient, twice, negative
-    return (tape.like("div", grad, wide), other)
+    return tape.like("div", x, wide, tape.record("div", (x, divisor), _quotient_backward, (x, divisor)))
 
 
 def div_in_place(x: Tensor, divisor: Tensor) -> Tensor:
@@ -96,8 +98,20 @@ def div_in_place(x: Tensor, divisor: Tensor) -> Tensor:
     """
     tape = x.tape
     before = tape.like("clone", x)
-    node = tape.record("div_", (x, divisor), quotient_backward, (before, divisor))
+    node = tape.record("div_", (x, divisor), _quotient_backward, (before, divisor))
     return x.alias(x.shape, x.strides, node)
+
+
+def _quotient_backward(grad: Tensor, saved: Saved) -> Grads:
+    """The gradients of a quotient, of what was divided and of the divisor, which are saved: in the wider type."""
+    tape, (x, divisor) = grad.tape, saved
+    wide = divisor.dtype if divisor.dtype.itemsize > x.dtype.itemsize else x.dtype
+    quotient = tape.like("div", x, wide)
+    twice = tape.like("div", quotient)
+    negative = tape.like("neg", grad)
+    other = tape.like("mul", grad, wide)
+    del quotient, twice, negative
+    return (tape.like("div", grad, wide), other)
 
 
 def sum_last(x: Tensor) -> Tensor:
