@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 MOST_CELLS = 10_000
 ITERATIONS_OF_SEVERAL = 32  # fewer are done before a second process has begun
+OF_NO_ITERATION = ("gpu", "micro_batch_size")  # keys that seldom change what is replayed
 PARTS_OF_EACH = 4  # of each process, so that none waits long for the last
 WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
 WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
@@ -99,31 +100,38 @@ def _cells(
 ) -> tuple[Cell, ...]:
     """The cells of combinations, in their order. Those of one iteration are answered one after another."""
     session, prices, built = Session(), Prices(profiles), Jobs(Catalog(profiles))
-    cells: dict[int, Cell] = {}
-    jobs: dict[object, list[tuple[int, ResolvedJob]]] = {}  # by iteration
-    with session.open():
-        for number, one in enumerate(combinations):
+    likely: dict[str, list[tuple[int, Keys]]] = {}  # of one iteration, by all that is likely to decide it
+    for number, one in enumerate(combinations):
+        keys = keys_of(one)
+        decides = str({key: keys[key] for key in keys if key not in OF_NO_ITERATION})
+        likely.setdefault(decides, []).append((number, keys))
+
+    def of_iterations(some: Sequence[Sequence[tuple[int, Keys]]]) -> list[tuple[int, Cell]]:
+        cells: list[tuple[int, Cell]] = []
+        jobs: dict[object, list[tuple[int, ResolvedJob]]] = {}  # by iteration
+        for number, keys in chain.from_iterable(some):
             try:
-                job = built.job(keys_of(one))
+                job = built.job(keys)
                 if isinstance(job, TextbookJob):
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
             except InputError as error:
-                cells[number] = _refused(one, str(error.problems[0]))
+                cells.append((number, _refused(combinations[number], str(error.problems[0]))))
             else:
                 jobs.setdefault(iteration_of(job), []).append((number, job))
+        for number, job in chain.from_iterable(jobs.values()):
+            cells.append((number, _answered(combinations[number], job, session, prices)))
+        return cells
 
-        def of_iterations(some: Sequence[Sequence[tuple[int, ResolvedJob]]]) -> list[tuple[int, Cell]]:
-            ordered = chain.from_iterable(some)
-            return [(number, _answered(combinations[number], job, session, prices)) for number, job in ordered]
-
-        for some in done(_parts([*jobs.values()], processes), of_iterations, processes):
-            cells.update(some)
+    cells: dict[int, Cell] = {}
+    with session.open():
+        for found in done(_parts([*likely.values()], processes), of_iterations, processes):
+            cells.update(found)
     return tuple(cells[number] for number in range(len(combinations)))
 
 
 def _parts(iterations: Sequence[T], processes: int) -> list[Sequence[T]]:
     """Iterations that one process does one after another: neighbours, which have most in common."""
-    if len(iterations) < ITERATIONS_OF_SEVERAL:
+    if processes < 2 or len(iterations) < ITERATIONS_OF_SEVERAL:
         return [iterations]
     each = -(-len(iterations) // (processes * PARTS_OF_EACH))
     return [iterations[first : first + each] for first in range(0, len(iterations), each)]

@@ -7,6 +7,7 @@ of their own blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from vramplan.engines.deepspeed.order import Order, Place
@@ -49,7 +50,8 @@ def shortened(segments: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[R
     return None if first == at else (tuple(walked), tuple(units))
 
 
-def repeated(order: Order, units: Sequence[RepeatedUnit]) -> Order | None:
+@lru_cache(maxsize=16)
+def repeated(order: Order, units: tuple[RepeatedUnit, ...]) -> Order | None:
     """The order of the whole model; None if it cannot be told, as something comes between the blocks of a unit."""
     if order.kept_bytes:  # which are of all blocks together
         return None

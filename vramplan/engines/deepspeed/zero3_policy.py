@@ -7,6 +7,7 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
 from vramplan.values.parallel import Zero
 
+FEWEST = 2  # devices that share anything
 OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
 OUTER_MODULES_OF_PEFT = 2  # around those: PeftModel and LoraModel
 
@@ -27,3 +28,8 @@ class Zero3Policy(NamedTuple):
     outer_modules: int = OUTER_MODULES
     keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
     own_adam: bool = True  # FusedAdam, which has a buffer
+
+    @property
+    def of_walk(self) -> Zero3Policy:
+        """The same for who follows modules without a tensor: any number of devices that share is as any other."""
+        return self._replace(shards=min(self.shards, FEWEST), own_adam=True)
