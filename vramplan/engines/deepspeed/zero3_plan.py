@@ -35,7 +35,7 @@ def plan_of(
         return TurningPlan(None, queued, None)
     # a checkpoint of what is not trained lets go of it later than the walk, which knows nothing of recomputation
     is_exact = all(order.trained) or not any(one.checkpointed for one in stacks[deepest])
-    is_loose = is_exact and not compiled
+    is_loose = policy.shards > 1 and is_exact and not compiled
     walk = _Walk(policy, order, blocks, queued, is_loose=is_loose)
     met, count = walk.walked(), blocks.number
     if is_loose:
