@@ -15,7 +15,7 @@ from tests.cli.draws import jobs
 from tests.job.test_combinations import ALONE
 from tests.job.test_families import small
 from vramplan import fit
-from vramplan.answers.fit import answer
+from vramplan.answers.fit import answer, answered
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -136,6 +136,36 @@ def test_every_remedy_of_a_random_run_keeps_its_word(raw: dict[str, Any], room: 
     # the context takes 614.4 MiB
     keys = {**raw, "gpu": {**raw["gpu"], "memory": f"{614 + room * room // 100} MiB"}}
     verify(keys, fit(**keys))
+
+
+def first_are_those_of_all(keys: dict[str, Any]) -> None:
+    result = fit(**keys)
+    if result.remedies:
+        for enough in (1, 3):
+            some = answered(keys, (), enough=enough).remedies
+            assert some is not None
+            assert some[:enough] == result.remedies[:enough]
+
+
+@pytest.mark.sweep(20)
+@pytest.mark.contract
+@pytest.mark.parametrize("keys", REAL[::3], ids=lambda keys: f"{keys['model']}")
+def test_who_is_shown_some_is_shown_the_first_of_all(keys: dict[str, Any]) -> None:
+    first_are_those_of_all(keys)
+
+
+@pytest.mark.sweep(9)
+@pytest.mark.contract
+@settings(deadline=None, max_examples=8)
+@given(jobs(), st.integers(1, 400))
+def test_so_it_is_of_random_runs(raw: dict[str, Any], room: int) -> None:
+    first_are_those_of_all({**raw, "gpu": {**raw["gpu"], "memory": f"{614 + room * room // 100} MiB"}})
+
+
+@pytest.mark.contract
+def test_who_is_shown_none_waits_for_none() -> None:
+    keys = {"model": "gpt2-xl", "gpu": "v100", "micro_batch_size": 64}
+    assert answered(keys, (), enough=0) == fit(**keys)._replace(remedies=None)
 
 
 def changes(result: FitResult) -> list[dict[str, Any]]:

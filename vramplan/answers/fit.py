@@ -88,11 +88,16 @@ def typed_keys(keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Ca
 
 
 def answered(
-    keys: Mapping[str, Any], profile_dirs: Sequence[Path], largest: str | None = None, replays: Replays | None = None
+    keys: Mapping[str, Any],
+    profile_dirs: Sequence[Path],
+    largest: str | None = None,
+    replays: Replays | None = None,
+    *,
+    enough: int | None = None,
 ) -> FitResult:
     """The answer about the job that keys describe, as they were typed. Raises InputError.
 
-    `largest`: what to solve for, in a word of `--max`.
+    `largest`: what to solve for, in a word of `--max`. `enough`: how many of its remedies are of use, the first ones.
     """
 
     def known() -> Iterable[Gpu]:
@@ -102,7 +107,7 @@ def answered(
         found: FitResult = imported("vramplan.answers.solve:solved_keys")(keys, largest, profile_dirs, known, replays)
         return found
     job = build_any_job(keys, profile_dirs=profile_dirs)
-    return answer(job, known, replays, typed_keys(keys, profile_dirs), closer_from=ALWAYS)
+    return answer(job, known, replays, typed_keys(keys, profile_dirs), closer_from=ALWAYS, enough=enough)
 
 
 def asks_for_itself(keys: Mapping[str, Any]) -> bool:
@@ -120,18 +125,21 @@ def answer(
     *,
     closer_from: int | None = None,
     remedies_from: int | None = None,
+    enough: int | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
     `closer_from`: from which part of the usable memory on a short iteration goes through the simulated allocator, as in
     `decide`; `remedies_from` is the same of remedies, without it that of the answer. `larger_gpus` gives the known
-    cards, and `typed` what the job was before defaults; they are called only where there are remedies. `replays`: those
-    of the answers before it, which are not made again (`vramplan.answers.session.Session` keeps them).
+    cards, and `typed` what the job was before defaults; they are called only where there are remedies. `enough`: how
+    many remedies are of use, the first ones; of others some may be missing. `replays`: those of the answers before it,
+    which are not made again (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
     decision = decide(job, replays, closer_from=closer_from)
-    return describe(decision, larger_gpus, typed, closer_from=closer_from if remedies_from is None else remedies_from)
+    remedies_from = closer_from if remedies_from is None else remedies_from
+    return describe(decision, larger_gpus, typed, closer_from=remedies_from, enough=enough)
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
@@ -156,21 +164,27 @@ def describe(
     *,
     with_remedies: bool = True,
     closer_from: int | None = None,
+    enough: int | None = None,
 ) -> FitResult:
     """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest.
 
-    They are looked at as closely as the answer was: `closer_from`, as in `decide`.
+    They are looked at as closely as the answer was: `closer_from`, as in `decide`; `enough` as in `answer`.
     """
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = parameters_of_all(job, record)
     remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
     left_out: tuple[str, ...] = ()
-    if rung.verdict != FITS and with_remedies:
-        cards = larger_gpus()
-        left_out = getattr(cards, "broken", ())
+    if rung.verdict != FITS and with_remedies and enough != 0:
+
+        def cards() -> Iterable[Gpu]:
+            nonlocal left_out
+            found = larger_gpus()
+            left_out = getattr(found, "broken", ())
+            return found
+
         remedies_of = imported("vramplan.answers.remedies:remedies_of")
-        remedies = remedies_of(decision, lambda: cards, typed, closer_from=closer_from)
+        remedies = remedies_of(decision, cards, typed, closer_from=closer_from, enough=enough)
     added = None
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)

@@ -17,10 +17,13 @@ def remedies_of(
     typed: Callable[[], Typed] | None,
     *,
     closer_from: int | None,
+    enough: int | None = None,
 ) -> tuple[Remedy, ...]:
-    """Those of a decision; where nobody says how its job was typed, as if the echo of the answer had been."""
+    """Those of a decision; where nobody says how its job was typed, as if the echo of the answer had been.
+
+    `enough`: as many of the first ones as are of use; all without it.
+    """
     asked = Typed.of_job(decision.judged) if typed is None else typed()
-    found = remedies_for(
-        decision.judged, decision.choice.rung, decision.judge, asked, known_gpus, closer_from=closer_from
-    )
+    rung, judge = decision.choice.rung, decision.judge
+    found = remedies_for(decision.judged, rung, judge, asked, known_gpus, closer_from=closer_from, enough=enough)
     return tuple(remedy._replace(change=asked.worded(remedy.change)) for remedy in found)

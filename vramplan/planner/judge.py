@@ -207,6 +207,11 @@ class Judge:
         room = self._room_for_largest(self.record_at(strategy, micro, accumulates), micro, again)
         return certain_limit(max(0, self.usable_bytes - self.outside_bytes), self.margin.above, room)
 
+    @property
+    def most_certain_bytes(self) -> int:
+        """The most that a run may allocate which a simulated allocator calls certain: it reserves no less."""
+        return max(0, self.usable_bytes - self.outside_bytes) * 100 // (100 + self.simulated_margin.above)
+
     def accumulation_bytes(self, placement: str, schedule: Schedule) -> int | None:
         """What accumulation would add to the allocated peak of a schedule: gradients that stay between micro-steps.
 

@@ -143,9 +143,12 @@ def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int 
     """A limit of held bytes below those of a schedule whose figure is more than usable; None: it is within."""
     simulation = judge.simulation(strategy, schedule)
     if simulation is not None:
-        above = judge.simulated_margin.above if figure == "high" else 0
-        most = max(0, judge.usable_bytes - judge.outside_bytes) * 100 // (100 + above)
-        if simulation.exceeds(most) or simulation.asks_for_more:  # how much more is not worth another run
+        room = max(0, judge.usable_bytes - judge.outside_bytes)
+        most = judge.most_certain_bytes if figure == "high" else room
+        micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+        # what is allocated is reserved: where that is too much nothing is run
+        is_above = judge.allocated_bytes(strategy, micro, accumulates) > most
+        if is_above or simulation.exceeds(most) or simulation.asks_for_more:  # how much more is not worth another run
             estimated = judge.footprint(strategy, schedule)
             return max(0, estimated.allocated + estimated.stranded - 1)
     peak = judge.footprint(strategy, schedule, simulated=True)

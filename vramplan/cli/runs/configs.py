@@ -107,13 +107,15 @@ def asked_of(
     return None
 
 
-def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, largest: str | None) -> FitResult:
-    """The answer about the job of the files."""
+def answer_of(
+    given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, largest: str | None, enough: int | None = None
+) -> FitResult:
+    """The answer about the job of the files. `enough`: how many remedies are of use."""
     over = over_of(given)
     read = read_of(over, folders, asked)
     keys = keys_of(read, over)
     with placed(read, over):
-        result = answered(keys, folders, largest)
+        result = answered(keys, folders, largest, enough=enough)
     tell(read, asked)
     return result
 

@@ -65,8 +65,13 @@ def any_job_of(given: dict[str, Any], folders: Sequence[Path], written: str | No
     return one_of(read_one_job(path, name, _over(given), folders))
 
 
-def answer_of(given: dict[str, Any], folders: Sequence[Path], written: str, largest: str | None) -> FitResult:
-    """The answer about a job of a file whose keys the options replace; `largest` is what to solve for."""
+def answer_of(
+    given: dict[str, Any], folders: Sequence[Path], written: str, largest: str | None, enough: int | None = None
+) -> FitResult:
+    """The answer about a job of a file whose keys the options replace; `largest` is what to solve for.
+
+    `enough`: how many remedies are of use.
+    """
     over, unknown = _over(given), None
     if largest is not None or asks_for_itself(over):
         over, unknown = named("vramplan.answers.solve:unknown_of")(over, largest)
@@ -77,7 +82,7 @@ def answer_of(given: dict[str, Any], folders: Sequence[Path], written: str, larg
         return known_gpus(folders)
 
     if unknown is None:
-        return answer(one_of(entry), known, None, entry.typed, closer_from=ALWAYS)
+        return answer(one_of(entry), known, None, entry.typed, closer_from=ALWAYS, enough=enough)
     found: FitResult = named("vramplan.answers.solve:solved_answer")(one_of(entry), entry.typed(), unknown, known)
     return found
 

@@ -18,8 +18,8 @@ from vramplan.planner.remedies.same import same_run
 from vramplan.planner.remedies.searched import shorter_sequence, smaller_micro_batch
 from vramplan.planner.remedies.slower import slower_run
 from vramplan.planner.remedies.training import lighter, other_numbers, other_optimizer
-from vramplan.planner.remedies.trial import Trials, TriedChange, TypedJob
-from vramplan.results import FITS, Remedy
+from vramplan.planner.remedies.trial import AskedChange, Trials, TriedChange, TypedJob
+from vramplan.results import FITS, MONEY, NOTHING, TIME, TRAINING, Remedy
 from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 
@@ -34,42 +34,102 @@ def remedies_for(
     known_gpus: Callable[[], Iterable[Gpu]],
     *,
     closer_from: int | None = None,
+    enough: int | None = None,
 ) -> tuple[Remedy, ...]:
     """What makes a run fit, or surely fit: those that are certain first, then by cost, of equal cost the fastest first.
 
     `judged` is the job with every choice made, `rung` what was chosen, `typed` what was typed, `closer_from` how the
-    answer was decided.
+    answer was decided. With `enough` no more is tried than that many of the first ones take: they are the same, and of
+    those behind them some are missing.
     """
     trials = Trials(typed, judge, rung, closer_from=closer_from)
-    seen: list[Offer] = []
-    for candidate in _singles(judged, trials, judge):
-        if trials.has_enough:
-            break
-        if any(candidate.group == one.group and tried.verdict == FITS for one, tried in seen if candidate.group):
-            continue
-        tried = trials.of(candidate)
-        if tried is not None:
-            seen.append((candidate, tried))
-    found = list(_one_of_each_group(offer for offer in seen if trials.helps(offer[1])))
+    tries = _Tries(trials, enough)
+    tries.singles(judged, judge)
+    found = tries.offers()
     if all(tried.verdict != FITS for _, tried in found):
-        found += pairs(seen, trials)
-    if not trials.has_enough:
+        found += pairs(tries.seen(), trials)
+    if not (trials.has_enough or _are_enough(found, MONEY, enough)):
         found += larger_cards(judged, trials, known_gpus)
-    if not trials.has_enough:
+    if not (trials.has_enough or _are_enough(found, MONEY, enough)):
         found += more_devices(judged, trials)
     found.sort(key=_order)  # it keeps the order of the rest
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 
 
-def _singles(judged: ResolvedJob, trials: Trials, judge: Judge) -> Iterator[Candidate]:
-    """Every change that is worth a try."""
-    yield from same_run(judged)
-    yield from slower_run(judged, judge, trials.typed)
-    yield from smaller_micro_batch(judged, trials)
-    yield from other_optimizer(judged)
-    yield from other_numbers(judged)
-    yield from shorter_sequence(judged, trials)
-    yield from lighter(judged)
+class _Tries:
+    """The single changes that were tried, and those that wait, as they cannot come to a fit for certain."""
+
+    def __init__(self, trials: Trials, enough: int | None) -> None:
+        self.trials, self.enough = trials, enough
+        self._seen: dict[int, Offer] = {}  # by the place of the candidate
+
+    def seen(self) -> list[Offer]:
+        """What came of those that were tried, in the order of the candidates."""
+        return [offer for _, offer in sorted(self._seen.items(), key=lambda one: one[0])]
+
+    def offers(self) -> list[Offer]:
+        """Those that are better than the answer without a change, one of each group."""
+        return list(_one_of_each_group(offer for offer in self.seen() if self.trials.helps(offer[1])))
+
+    def singles(self, judged: ResolvedJob, judge: Judge) -> None:
+        """Try every change that is worth it; those that may fit for certain before those that may not."""
+        waiting: list[tuple[int, Candidate, AskedChange]] = []
+        for place, candidate in enumerate(self._candidates(judged, judge)):
+            if self._is_over(candidate.costs):
+                break
+            asked = None if self._is_met(candidate) else self.trials.asked(candidate)
+            if asked is None:
+                continue
+            if self.enough is None or self.trials.may_fit(asked.job):
+                self._try(place, candidate, asked)
+            else:
+                waiting.append((place, candidate, asked))
+        for place, candidate, asked in waiting:
+            if self.trials.has_enough or _are_enough(self.offers(), NOTHING, self.enough, of_all=True):
+                break
+            if not self._is_met(candidate):
+                self._try(place, candidate, asked)
+
+    def _try(self, place: int, candidate: Candidate, asked: AskedChange) -> None:
+        tried = self.trials.judged(asked)
+        if tried is not None:
+            self._seen[place] = candidate, tried
+
+    def _candidates(self, judged: ResolvedJob, judge: Judge) -> Iterator[Candidate]:
+        """Every change that is worth a try, those that cost least first. Some take a search to find."""
+        trials = self.trials
+        sources: tuple[tuple[str, Callable[[], Iterable[Candidate]]], ...] = (
+            (NOTHING, lambda: same_run(judged)),
+            (TIME, lambda: slower_run(judged, judge, trials.typed)),
+            (TIME, lambda: smaller_micro_batch(judged, trials)),
+            (TIME, lambda: other_optimizer(judged)),
+            (TRAINING, lambda: other_numbers(judged)),
+            (TRAINING, lambda: shorter_sequence(judged, trials)),
+            (TRAINING, lambda: lighter(judged)),
+        )
+        for costs, source in sources:
+            if self._is_over(costs):
+                return
+            yield from source()
+
+    def _is_over(self, costs: str) -> bool:
+        return self.trials.has_enough or _are_enough(self.offers(), costs, self.enough)
+
+    def _is_met(self, candidate: Candidate) -> bool:
+        """Whether another change of its group is certain to fit."""
+        group = candidate.group
+        return bool(group) and any(one.group == group and tried.verdict == FITS for one, tried in self._seen.values())
+
+
+def _are_enough(offers: Iterable[Offer], costs: str, enough: int | None, *, of_all: bool = False) -> bool:
+    """Whether so many surely fit that what costs so much, or more, cannot come before them.
+
+    `of_all`: so many as do not leave room for one that does not surely fit.
+    """
+    if enough is None:
+        return False
+    ranks = sorted(rank_of(candidate.costs) for candidate, tried in offers if tried.verdict == FITS)
+    return len(ranks) >= enough and (of_all or enough == 0 or rank_of(costs) > ranks[enough - 1])
 
 
 def _one_of_each_group(offers: Iterable[Offer]) -> Iterator[Offer]:

@@ -11,7 +11,7 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.candidate import Candidate
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of, strategies_of
-from vramplan.planner.decision import Decision, looked_at
+from vramplan.planner.decision import MOST_EVENTS, TIMES_IF_TIGHT, Decision, looked_at
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.placements import fits
@@ -37,6 +37,13 @@ class TypedJob(Protocol):
 
     def __call__(self, change: Mapping[str, Any]) -> ResolvedJob | None: ...  # noqa: D102
     def refusal(self, change: Mapping[str, Any]) -> str: ...  # noqa: D102
+
+
+class AskedChange(NamedTuple):
+    """A change, as it has to be typed, and the job that it makes."""
+
+    change: Mapping[str, Any]
+    job: ResolvedJob
 
 
 class TriedChange(NamedTuple):
@@ -97,11 +104,41 @@ class Trials:
 
         `surely`: only one that fits for certain is of use.
         """
+        asked = self.asked(candidate)
+        return None if asked is None else self.judged(asked, surely=surely)
+
+    def asked(self, candidate: Candidate) -> AskedChange | None:
+        """The job that a candidate makes; None where it is refused, or the same."""
         for change in self._spellings(candidate):
             job = self.typed(change)
             if job is not None:
-                return None if _identity(job) == self._plain else self._judged(change, job, surely=surely)
+                return None if _identity(job) == self._plain else AskedChange(change, job)
         return None
+
+    def may_fit(self, job: ResolvedJob) -> bool:
+        """Whether a job may come to fit for certain: a look at its smallest iteration alone."""
+        try:
+            least = self.smallest(job)
+            if least.is_within("high"):
+                return True
+            settings = job.allocator or (None if self.closer_from is None else job.allocator_offered)
+            if settings is None or not job.runtime.caches or not self._is_short(job, least):
+                return False  # an estimate is all that there will be
+            own = Judge(job._replace(allocator=settings), self.replays)
+            if least.peak.allocated > own.most_certain_bytes:
+                return False
+            if own.waits_for_steps:
+                own = own.at_steps(least.schedule.gradient_accumulation_steps)
+            return own.footprint(least.strategy, least.schedule, simulated=True).high <= own.usable_bytes
+        except InputError:
+            return True  # whoever judges it says so
+
+    def _is_short(self, job: ResolvedJob, least: Least) -> bool:
+        """Whether an iteration is simulated though nobody asked for it."""
+        accumulates = least.schedule.accumulates
+        record = least.judge.record_at(least.strategy, least.schedule.micro_batch_size, accumulates)
+        events = record.events_of_every_copy * (2 if accumulates else 1)
+        return job.allocator is not None or events <= MOST_EVENTS * TIMES_IF_TIGHT
 
     def _spellings(self, candidate: Candidate) -> Iterator[Mapping[str, Any]]:
         """The change itself, and with what was typed for what it replaces taken away."""
@@ -119,7 +156,9 @@ class Trials:
         """`least_of` a job."""
         return least_of(job, self.replays)
 
-    def _judged(self, change: Mapping[str, Any], job: ResolvedJob, *, surely: bool) -> TriedChange | None:
+    def judged(self, asked: AskedChange, *, surely: bool = False) -> TriedChange | None:
+        """What a job comes to that was asked for; None where it is refused. `surely` as in `of`."""
+        change, job = asked
         try:
             least = self.smallest(job)
             judge = least.judge
