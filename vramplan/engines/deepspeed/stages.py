@@ -61,7 +61,9 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         every = tape.unrolled or tape.is_certain or not setup.sharding.zero.contiguous_gradients
         plan = None
         if not every:
-            plan = plan_of(order, of_stage_3.of_walk, stacks_of(recipe), recipe.loss, compiled=setup.compile)
+            plan = plan_of(
+                order, of_stage_3.of_walk(order.sizes), stacks_of(recipe), recipe.loss, compiled=setup.compile
+            )
         if setup.offload:
             drive = setup.sharding.zero.parameter_drive
             if drive is not None:

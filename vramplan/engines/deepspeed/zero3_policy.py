@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from vramplan.replay.tensors import DType
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
 from vramplan.values.parallel import Zero
 
-FEWEST = 2  # devices that share anything
 OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
 OUTER_MODULES_OF_PEFT = 2  # around those: PeftModel and LoraModel
 
@@ -29,7 +30,12 @@ class Zero3Policy(NamedTuple):
     keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
     own_adam: bool = True  # FusedAdam, which has a buffer
 
-    @property
-    def of_walk(self) -> Zero3Policy:
-        """The same for who follows modules without a tensor: any number of devices that share is as any other."""
-        return self._replace(shards=min(self.shards, FEWEST), own_adam=True)
+    def of_walk(self, sizes: Iterable[int]) -> Zero3Policy:
+        """The same for who follows modules without a tensor, where no parameter of these `sizes` is padded.
+
+        Then any number of devices is as each of its divisors, of which the least is taken.
+        """
+        least = next((one for one in range(2, self.shards) if self.shards % one == 0), self.shards)
+        if any(size % self.shards for size in sizes):
+            least = self.shards
+        return self._replace(shards=least, own_adam=True)
