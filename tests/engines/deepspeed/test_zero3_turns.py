@@ -88,6 +88,19 @@ def test_so_they_have_where_less_is_trained(setup: Setup, batch: int, reuse: int
     holds(setup, batch, reuse)
 
 
+def test_padded_parameters_do_not_let_blocks_be_alike_that_others_would() -> None:
+    """Found at random: buckets of one size are of several once each of their gradients is padded."""
+    shape = {"name": "r", "family": "gpt_neo", "layers": 5, "hidden_size": 64, "attention_heads": 1}
+    sizes = {"intermediate_size": 192, "vocabulary_size": 64, "max_positions": 1024}
+    job = job_of({**shape, **sizes}, precision="mixed-fp16", **LARGE)
+    sharding = zero("zero3", 3, bucket=3000, threshold=0, ahead=30_000)
+    assert sharding.zero is not None
+    setup = setup_of(job, "none", accumulates=False)._replace(
+        segments=(stored(5),), sharding=sharding._replace(zero=sharding.zero._replace(max_live_parameters=10_000))
+    )
+    holds(setup, 1, 10**6)
+
+
 def test_what_waits_to_go_is_no_parameter_that_nobody_lets_go() -> None:
     """Found at random: a parameter that is not used again goes when the next module begins, in the block below."""
     shape = {"name": "r", "family": "roberta", "layers": 17, "hidden_size": 80, "attention_heads": 4}
