@@ -11,6 +11,7 @@ from vramplan.catalog.mirrors import FILE, load_mirrors
 from vramplan.catalog.model_names import begun_from
 from vramplan.catalog.models import find_model, list_models
 from vramplan.errors import InputError
+from vramplan.job.lookup import Catalog
 
 pytestmark = pytest.mark.contract
 
@@ -31,6 +32,43 @@ def test_a_copy_has_the_shape_of_its_original_and_says_so() -> None:
     assert "NousResearch/Meta-Llama-3-8B" in told[0].why
     with pytest.raises(InputError, match="no profile is called 'foo/bar'"):
         find_model("foo/bar")
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("mistral-7b-instruct", "mistral-7b"),
+        ("Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("gemma-3-4b-it", "gemma-3-4b"),
+        ("zephyr-7b-beta", "mistral-7b"),
+        ("deepseek-r1-distill-qwen-7b", "qwen2.5-math-7b"),  # of the table, whose owner nobody types
+    ],
+)
+def test_a_name_without_its_owner_is_that_of_the_repository(name: str, profile: str) -> None:
+    shape, told = find_model(name)
+    assert shape == find_model(profile)[0]
+    assert told[0].value == profile
+    assert told[0].why.startswith("the shape ")
+
+
+@pytest.mark.parametrize("name", ["llama-3.9-8b-instruct", "gpt2-xxl", "lama-3-8b", "instruct", "whisper-smal"])
+def test_a_name_that_nothing_has_is_still_an_error_with_the_near_ones(name: str) -> None:
+    with pytest.raises(InputError, match="there is no model profile"):
+        find_model(name)
+
+
+def test_quantized_weights_count_without_an_owner_too() -> None:
+    told = find_model("llama-3-8b-bnb-4bit")[1]
+    assert {one.key for one in told} >= {"model", "quantization"}
+
+
+def test_a_number_of_parameters_names_models_of_that_size() -> None:
+    said = Catalog().models_of_size("7b")
+    assert said is not None
+    assert "llama-2-7b" in said.split(" or ")
+    assert Catalog().models_of_size("3.3b") is None
 
 
 def test_a_folder_of_profiles_may_have_a_table_of_its_own(tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def load_mirrors(path: Path | str) -> dict[str, Mirror]:
     return found
 
 
+def mirror_without_owner(name: str, dirs: Sequence[Path] = ()) -> Mirror | None:
+    """The same of the name of a repository without that of its owner; None too where several differ."""
+    end = f"/{name.strip().lower()}"
+    tables = [load_mirrors(folder / FILE) for folder in locate.searched(dirs) if (folder / FILE).is_file()]
+    found = [one for table in tables for repository, one in table.items() if repository.endswith(end)]
+    return found[0] if len({one.model for one in found}) == 1 else None
+
+
 def mirror_of(name: str, dirs: Sequence[Path] = ()) -> Mirror | None:
     """What a repository has the shape of, by the tables of all folders, the first one first; None if none knows it."""
     for folder in locate.searched(dirs):

@@ -12,6 +12,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.catalog.reading import once
+from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -69,7 +70,8 @@ def find_model(
 ) -> tuple[ModelShape, tuple[Assumption, ...]]:
     """The shape behind a name, an alias, or the path of a profile or a Hugging Face `config.json` or its folder.
 
-    A name of the Hugging Face hub that is no alias is looked up in the local cache. With the shape, the sizes that were
+    A name of the Hugging Face hub that is no alias is looked up in the local cache; one without its organisation is
+    taken for the shape that it says. With the shape, the sizes that were
     left to the configuration class. Raises InputError.
     """
     if locate.is_path(name):
@@ -84,9 +86,9 @@ def find_model(
     try:
         loaded = find_model_profile(name, dirs)
     except InputError as error:
-        if "/" not in name:
-            raise
-        return _cached(name, error, dirs)
+        of_checkpoint = imported("vramplan.catalog.checkpoints:shape_of_checkpoint")
+        found: tuple[ModelShape, tuple[Assumption, ...]] = of_checkpoint(name, error, dirs)
+        return found
     return loaded.shape(), (*locate.shadow_told("models", loaded, name), *loaded.assumptions())
 
 
@@ -102,40 +104,6 @@ def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, 
         Assumption(f"model.{key}", value, f"the default of {config}")
         for key, value in shapes.defaulted_sizes(values, shape).items()
     )
-
-
-def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[ModelShape, tuple[Assumption, ...]]:
-    """The shape of a repository in the local Hugging Face cache, of which it is a copy, or which its name says.
-
-    Which of the three it is, is told. `unknown` is raised where the name cannot be one of a repository.
-    """
-    # only names with a slash that no profile has pay for these
-    from vramplan.catalog import hub, mirrors, model_names, scope, written
-
-    if unknown.problems[0].file is not None or not hub.is_repository(name):
-        raise unknown
-    hint = unknown.problems[0].hint or ""
-    try:
-        path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
-    except InputError:
-        mirror = mirrors.mirror_of(name, dirs)
-        named = model_names.profile_by(name, dirs) if mirror is None else mirror.model
-        why = "the shape that the name says; its config.json was not looked at"
-        if mirror is not None:
-            why = f"the shape of {name}: {mirror.source}"
-        if named is not None:
-            loaded, weights = find_model_profile(named, dirs), written.by_name(name)
-            if weights is not None and weights.quantization is None:
-                why += f"; {weights.why}"
-            of_weights = () if weights is None else weights.told()
-            return loaded.shape(), (Assumption("model", loaded.name, why), *of_weights, *loaded.assumptions())
-        if scope.out_of("models", name) is None:
-            raise
-        raise unknown from None
-    shape, taken = hf_config.read_hf_config(path)
-    repository = name.partition("@")[0]
-    told = Assumption("model", repository, f"config.json of revision {commit[:12]} in the local Hugging Face cache")
-    return shape._replace(name=repository.rpartition("/")[2]), (told, *taken)
 
 
 def _profile(fields: Fields) -> ModelProfile:

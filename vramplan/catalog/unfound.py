@@ -10,6 +10,7 @@ from pathlib import Path
 from vramplan.catalog.fields import shown
 from vramplan.catalog.instances import instance_named, instance_names
 from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
+from vramplan.catalog.model_names import BASES
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
 
@@ -43,6 +44,14 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     if hint is None:
         hint = _known(kind, names)
     return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
+
+
+def of_size(count: str, dirs: Sequence[Path]) -> str | None:
+    """The models of a number of parameters, as in `7b`, of which many people train; None where there is none."""
+    size = re.compile(rf"(?<![\w.]){re.escape(count.strip().lower())}(?![\w.])")
+    found = [name for name in files("models", dirs) if size.search(name)]
+    known = [name for name in found if BASES.match(name)] or found
+    return None if not known else " or ".join(sorted(known, key=lambda name: (len(name), name))[:SHOWN])
 
 
 def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from vramplan.catalog import gpus, locate, models, runtimes
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.gpu_profile import GpuProfile
+from vramplan.engines import imported
 from vramplan.errors import InputError
 from vramplan.options import words
 from vramplan.units import parse_bandwidth_bytes_per_s, parse_power_watts, parse_throughput_flop_per_s
@@ -56,6 +57,11 @@ class Catalog:
     def model(self, name: str) -> tuple[ModelShape, Told]:
         """`models.find_model`, and what is to be told of where it was found."""
         return self._once(self._models, name, lambda: models.find_model(name, self.dirs, base_dir=self.base_dir))
+
+    def models_of_size(self, count: str) -> str | None:
+        """Names of models with so many parameters, as in `7b`; None where there is none."""
+        named: str | None = imported("vramplan.catalog.unfound:of_size")(count, self.dirs)
+        return named
 
     def gpu(self, name: str) -> tuple[Gpu, Told]:
         """`gpus.find_gpu` as a `spec.Gpu`, and what is to be told of where it was found."""

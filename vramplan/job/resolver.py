@@ -137,7 +137,9 @@ class Resolver:
         if parameter_count(model) is None:
             return False
         message = f"{model} is a number of parameters, and a replay needs an architecture"
-        self.fields.refuse("model", message, hint="a profile name; or runtime textbook, whose equations need no more")
+        named = self.catalog.models_of_size(model)
+        hint = "a profile name; or" if named is None else f"did you mean {named}? or"
+        self.fields.refuse("model", message, hint=f"{hint} runtime textbook, whose equations need no more")
         return True
 
     def _for_classes(
