@@ -106,11 +106,12 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     ]
     left = MOST_LINES - sum(map(len, kept))
     said = notes_without_card(result)
-    assumed = _assumed(result, width, 2 if left > 5 else min(1, left))
+    lacking = result.verdict == DOES_NOT_FIT and bool(result.remedies)
+    assumed = _assumed(result, width, 2 if left > (7 if lacking else 5) else min(1, left))
     left -= len(assumed)
     host = _host(result, width, min(2, left))
     left -= len(host)
-    changes = _why_not(result, figures, width, left - bool(said))
+    changes = _why_not(result, figures, width, left - bool(said) - (REMEDIES if lacking else 0))
     changes += _remedies(result, figures, width, left - len(changes) - bool(said))
     left -= len(changes)
     advice = _advice(result, width, left - bool(said))
@@ -305,7 +306,10 @@ def _why_not(result: FitResult, figures: ShownFigures, width: int, most: int) ->
     name = NAMES.get(part.name, part.name)
     words = f"the largest part is {name}, {text_of(shown)} of {text_of(figures.device)} GiB"
     low = "" if by_textbook(result) else f"; even the low end is {text_of(figures.low - figures.usable)} GiB too much"
-    return paragraph("why not", [Span(words + low)], width)[: max(most, 0)]
+    lines = paragraph("why not", [Span(words + low)], width)
+    if len(lines) > most:  # what is to be done is worth more than how far off it is
+        lines = paragraph("why not", [Span(words)], width)
+    return lines[: max(most, 1)]
 
 
 def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:
