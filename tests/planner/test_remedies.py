@@ -204,7 +204,7 @@ def test_replicas_that_do_not_fit_are_told_every_way_to_share() -> None:
 @pytest.mark.sweep
 @pytest.mark.contract
 def test_a_tight_run_is_told_to_synchronise_each_micro_step() -> None:
-    keys = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "sequence_length": 8192, "global_batch_size": 512}
+    keys = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "sequence_length": 4096, "global_batch_size": 512}
     keys |= {"precision": "amp-bf16", "weight_dtype": "fp32", "parallel": {"data": 8, "sharding": "fsdp"}}
     result = fit(**keys)
     assert result.verdict == "tight"

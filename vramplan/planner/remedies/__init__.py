@@ -25,6 +25,9 @@ from vramplan.values.machine import Gpu
 
 Offer = tuple[Candidate, TriedChange]
 
+SURE = 3
+"""Changes that surely fit, beside which those that only may are not tried: each takes a search for what is tight."""
+
 
 def remedies_for(
     judged: ResolvedJob,
@@ -80,12 +83,12 @@ class _Tries:
             asked = None if self._is_met(candidate) else self.trials.asked(candidate)
             if asked is None:
                 continue
-            if self.enough is None or self.trials.may_fit(asked.job):
+            if self.trials.may_fit(asked.job):
                 self._try(place, candidate, asked)
             else:
                 waiting.append((place, candidate, asked))
         for place, candidate, asked in waiting:
-            if self.trials.has_enough or _are_enough(self.offers(), NOTHING, self.enough, of_all=True):
+            if self.trials.has_enough or self._is_sure():
                 break
             if not self._is_met(candidate):
                 self._try(place, candidate, asked)
@@ -115,21 +118,22 @@ class _Tries:
     def _is_over(self, costs: str) -> bool:
         return self.trials.has_enough or _are_enough(self.offers(), costs, self.enough)
 
+    def _is_sure(self) -> bool:
+        """Whether so many surely fit that nobody needs one that may."""
+        return sum(tried.verdict == FITS for _, tried in self.offers()) >= min(SURE, self.enough or SURE)
+
     def _is_met(self, candidate: Candidate) -> bool:
         """Whether another change of its group is certain to fit."""
         group = candidate.group
         return bool(group) and any(one.group == group and tried.verdict == FITS for one, tried in self._seen.values())
 
 
-def _are_enough(offers: Iterable[Offer], costs: str, enough: int | None, *, of_all: bool = False) -> bool:
-    """Whether so many surely fit that what costs so much, or more, cannot come before them.
-
-    `of_all`: so many as do not leave room for one that does not surely fit.
-    """
+def _are_enough(offers: Iterable[Offer], costs: str, enough: int | None) -> bool:
+    """Whether so many surely fit that what costs so much, or more, cannot come before them."""
     if enough is None:
         return False
     ranks = sorted(rank_of(candidate.costs) for candidate, tried in offers if tried.verdict == FITS)
-    return len(ranks) >= enough and (of_all or enough == 0 or rank_of(costs) > ranks[enough - 1])
+    return len(ranks) >= enough and (enough == 0 or rank_of(costs) > ranks[enough - 1])
 
 
 def _one_of_each_group(offers: Iterable[Offer]) -> Iterator[Offer]:
