@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, data_files, forms, records, registry, shell
+from vramplan.configs import command, data_files, forms, own_arguments, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
 from vramplan.configs.programs import trainer
@@ -25,6 +25,9 @@ from vramplan.values.parallel import DDP
 PARENTS = 6  # folders above a file in which what it names or imports may begin
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
+
+DECLARED = "_declared"
+"""The key of settings for the arguments that the script declares which a command starts, with their defaults."""
 
 _COMMAND = (
     r"(?m)^\s*(\w+=\S* +)*(torchrun|deepspeed|accelerate launch|python3?|export|axolotl|llamafactory-cli|lmf|trl) "
@@ -103,12 +106,13 @@ def settings(text: str, file: str) -> dict[str, Written]:
             return command.arguments(shell.words_of(text), file)
         script = shell.read(text, _sourced(file))
         written = command.from_script(script, file)
-        left = any(shell.unknowns(str(item.value)) and not _is_quiet(key, written) for key, item in written.items())
-        if not options.recognise(written) and script.notes and (left or "program" not in written):
+        if not options.recognise(written) and script.notes and "program" not in written:
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
+        left = any(shell.unknowns(str(item.value)) and not _is_quiet(key, written) for key, item in written.items())
         if script.notes and not options.recognise(written):
-            written[NOTE] = Written("; ".join(script.notes) + ", and the command takes nothing from there", file)
+            told = "what only that file says is asked for" if left else "the command takes nothing from there"
+            written[NOTE] = Written("; ".join(script.notes) + f", and {told}", file)
         elif script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
@@ -116,8 +120,11 @@ def settings(text: str, file: str) -> dict[str, Written]:
                 written[options.UNDECIDED] = Written(script.undecided, file)
         others = command.other_runs(script)
         if others is not None:
-            told = written.pop(NOTE, None)
-            written[NOTE] = Written(others if told is None else f"{told.value}; {others}", file)
+            before = written.pop(NOTE, None)
+            written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
+        own = _declared(str(written["program"].value), file) if "program" in written else None
+        if own is not None:
+            written[DECLARED] = own
         return written
     if form == PYTHON:
         path, name = named_in(file)
@@ -213,6 +220,22 @@ def _imported(file: str) -> Beside:
     return text_of
 
 
+def _declared(program: str, file: str) -> Written | None:
+    """The arguments of the script that a command starts, where it stands below the file's folder or one above it."""
+    if not program.endswith(".py"):
+        return None
+    folder = os.path.dirname(os.path.abspath(file))
+    for _ in range(PARENTS):
+        path = os.path.normpath(os.path.join(folder, program))
+        if os.path.isfile(path):
+            try:
+                return Written(own_arguments.declared(read_text(path), path, _imported(path)), path)
+            except InputError:
+                return None
+        folder = os.path.dirname(folder)
+    return None
+
+
 def _sourced(file: str) -> Callable[[str], str | None]:
     """What finds a script by the end of its path, from the folder of the file: `$HERE/../common.sh` is above it."""
     folder = os.path.dirname(file)
@@ -246,7 +269,7 @@ def job_of(
     `opened`: the settings of a file that they name, None where it is not there.
     """
     written = dict(written)
-    told = written.pop(NOTE, None)
+    told, declared = written.pop(NOTE, None), written.pop(DECLARED, None)
     release = registry.release_of(program, wanted.version or program.release_of(written))
     known = Catalogue(wanted.profiles)
     sheet = Sheet(
@@ -260,6 +283,7 @@ def job_of(
         wanted.beside,
         opened,
         known.shape,
+        {} if declared is None else declared.value,
     )
     meaning = Meaning()
     if told is not None:
@@ -268,6 +292,10 @@ def job_of(
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
+    own = [key for key in quiet if program.table.is_own(key)]
+    if own:
+        what = "settings of somebody's own, which say of data, logs or the schedule by their names"
+        meaning.note(f"{', '.join(own)}: {what}")
     problems = [*sheet.problems, *([] if wanted.ignore_unknown or sheet.refused else strange)]
     if problems:
         hint = f"read as {program.name} {release.version}"

@@ -205,4 +205,6 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     return Launched(config, dict(options(rest, file)), processes(words[:at]))
 
 
-PROGRAM = Program("nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT), read, recognise, started=started)
+PROGRAM = Program(
+    "nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, is_extended=True), read, recognise, started=started
+)

@@ -333,7 +333,12 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
 PROGRAM = Program(
     "open-instruct",
     RELEASES,
-    Table(UNDERSTOOD | policy.UNDERSTOOD, WITHOUT_EFFECT | policy.WITHOUT_EFFECT, {**UNMODELLED, **policy.UNMODELLED}),
+    Table(
+        UNDERSTOOD | policy.UNDERSTOOD,
+        WITHOUT_EFFECT | policy.WITHOUT_EFFECT,
+        {**UNMODELLED, **policy.UNMODELLED},
+        is_extended=True,
+    ),
     read,
     recognise,
 )

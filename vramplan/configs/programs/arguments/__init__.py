@@ -61,7 +61,7 @@ def read_file(file: TrainingFile) -> None:
         meaning.say("model", name, "model_name_or_path")
         for key in (*scratch.KINDS, scratch.OVERRIDES):
             sheet.text(key)
-    elif not scratch.model(sheet, meaning):
+    elif "model" not in meaning.open and not scratch.model(sheet, meaning):
         meaning.ask("model", "the script's, which names no model_name_or_path here (--model)")
     task = losses.task_of(file)
     length(file)
@@ -109,7 +109,8 @@ def length(file: TrainingFile) -> None:
     if sheet.given("max_source_length") and sheet.given("max_target_length"):
         meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
     sheet.get("max_target_length")
-    meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+    if "sequence_length" not in meaning.open:
+        meaning.ask("sequence_length", "the script's, or the data's (--seq)")
 
 
 def _sampled(file: TrainingFile) -> None:

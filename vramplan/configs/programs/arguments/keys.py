@@ -65,6 +65,14 @@ OF_PEFT = {
     "use_peft_lora": "use_peft",
     "use_lora": "use_peft",
     "lora_rank": "lora_r",
+    "peft_lora_r": "lora_r",
+    "peft_lora_alpha": "lora_alpha",
+    "peft_lora_dropout": "lora_dropout",
+    "peft_lora_modules": "lora_target_modules",
+    "peft_target_modules": "lora_target_modules",
+    "target_modules": "lora_target_modules",
+    "modules_to_save": "lora_modules_to_save",
+    "gradient_checkpointing_use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
     "use_packing": "packing",
     "model_name": "model_name_or_path",
     "base_model_name_or_path": "model_name_or_path",
@@ -76,7 +84,11 @@ OF_PEFT = {
     "flash_attn": "use_flash_attention_2",
     "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
 }
-"""What the script of PEFT around TRL, and others, call arguments. Source: huggingface/peft, examples/sft/train.py."""
+"""What scripts around TRL and the Trainer call arguments.
+
+Source: huggingface/peft, examples/sft/train.py; huggingface/trl 0.7.2, examples/scripts/sft.py (`peft_lora_r`); llm-jp/
+llm-jp-sft, train.py (`peft_target_modules`); shibing624/MedicalGPT, training/*.py (`target_modules`, `qlora`).
+"""
 
 OF_OTHERS = names(
     """
@@ -186,4 +198,5 @@ TABLE = Table(
     UNDERSTOOD,
     WITHOUT_EFFECT.difference(UNMODELLED),
     {key: what for key, what in UNMODELLED.items() if key not in UNDERSTOOD},
+    is_extended=True,
 )

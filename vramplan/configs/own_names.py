@@ -1,0 +1,48 @@
+"""Settings that people add to a program: what their names say of data, of what is logged, and of the schedule.
+
+Scripts around the Trainer and programs made from nanoGPT have settings of their own, and no table can have all of them.
+One counts for nothing where every word of its name says where data lie, which part of them is taken, what is written
+down, or how fast a model learns. A name with any other word stays not understood, and so does one with a slip, as
+`eval_dtaa_path`.
+"""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SUBJECTS = _words(
+    """
+    data dataset datasets corpus train training eval evaluation evaluate valid validation val dev test tests
+    json jsonl csv parquet arrow mds subset mixture curriculum shuffle sampling seed annotation annotations
+    log logs logging wandb tensorboard swanlab mlflow tracking report run experiment exp project entity notes
+    save saving saved cache cached tokenizer tokenized preprocess preprocessing preprocessed processing
+    message messages conversation dialogue instruction question answer template column columns field fields
+    lr learning scheduler schedule warmup decay metric metrics verbose deterministic reasoning think
+    """
+)
+"""What a setting may be of; one of these words must be there."""
+
+FURTHER = _words(
+    """
+    file files dir dirs directory folder path paths root url uri name names id ids json split splits ratio percent
+    percentage proportion fraction num number count max min samples sample examples example size percentage format
+    formats type kind style strategy mode freq frequency interval every steps step iters iter epoch epochs text texts
+    sort by from disk to in out output outputs input inputs source user assistant system roles role keys key tags tag
+    on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
+    start end eta rate proc procs workers worker threads load index indices inds sampler extract once
+    """
+)
+"""Words that say more of it, and nothing of a model, a batch or a length."""
+
+ALONE = _words("name subset notes comment tags")
+"""Names of one word that say how a run is called, or which data it takes."""
+
+
+def is_quiet(name: str) -> bool:
+    """Whether a name says of data, of what is written down, or of the schedule, and of nothing else."""
+    words = name.lower().split("_")
+    known = all(word in SUBJECTS or word in FURTHER for word in words)
+    return name in ALONE or (known and any(word in SUBJECTS for word in words))

@@ -1,0 +1,120 @@
+"""LLaVA's own training scripts: a language model behind a CLIP encoder, with a projector between them.
+
+The model is counted as Transformers computes it (`LlavaForConditionalGeneration`).
+
+Source: haotian-liu/LLaVA (c121f043), llava/train/train.py (ModelArguments, DataArguments, TrainingArguments, train,
+find_all_linear_names), train_mem.py and train_xformers.py, llava/model/llava_arch.py,
+llava/model/multimodal_encoder/clip_encoder.py (`@torch.no_grad`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.shell import shown
+from vramplan.configs.table import names
+from vramplan.values.model import ModelShape
+
+KEY = "vision_tower"
+
+OWN = names(
+    """
+    version image_folder pretrain_mm_mlp_adapter mm_use_im_start_end mm_use_im_patch_token image_aspect_ratio
+    group_by_modality_length mm_projector_lr mm_vision_select_layer mm_vision_select_feature is_multimodal
+    mpt_attn_impl video_folder
+    """
+)
+"""Arguments that change neither memory nor time of a step; which layer's result is selected changes the last one."""
+
+TOWERS = {"clip-vit-large-patch14-336": 336, "clip-vit-large-patch14": 224}
+"""Encoders that are modelled beside a Llama, and the pixels of their images."""
+
+MODELS = {(32, 4096): "llava-1.5-7b", (40, 5120): "llava-1.5-13b"}
+"""By the blocks and the width of the language model: LLaVA with it."""
+
+RENAMED = {
+    "lora_enable": "use_peft",
+    "double_quant": "use_bnb_nested_quant",
+    "quant_type": "bnb_4bit_quant_type",
+}
+DEFAULTS: dict[str, Any] = {
+    "optim": "adamw_torch",
+    "model_max_length": 512,
+    "use_bnb_nested_quant": True,
+    "lora_r": 64,
+    "lora_alpha": 16,
+    "lora_dropout": 0.05,
+}
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+PROJECTOR = ["linear_1", "linear_2"]
+FROZEN = {"tune_mm_mlp_adapter": ("language_model", "lm_head"), "freeze_backbone": ("language_model",)}
+
+
+def is_modelled(sheet: Sheet) -> bool:
+    """Whether the encoder is one that is modelled, beside a Llama or a model that the file does not name."""
+    shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
+    return _tower(sheet) in TOWERS and (shape is None or _with(shape) is not None)
+
+
+def _tower(sheet: Sheet) -> str:
+    return (sheet.text(KEY) or "").rstrip("/").rsplit("/", 1)[-1].lower()
+
+
+def _with(shape: ModelShape) -> str | None:
+    """LLaVA with a language model, or the LLaVA that is named; None for another."""
+    if shape.family == "llava":
+        return shape.name
+    is_llama = shape.transformers_model_type == "llama"  # as Vicuna is
+    return MODELS.get((shape.layers, shape.hidden_size)) if is_llama else None
+
+
+def settle(sheet: Sheet, meaning: Meaning) -> None:
+    """The model that both make, what of it is trained, and the kernel that the name of the script stands for."""
+    if not is_modelled(sheet):
+        return
+    tower, program, name = _tower(sheet), sheet.text("program") or "", sheet.text("model_name_or_path")
+    shape = sheet.shape_of(name or "")
+    if shape is not None:
+        found = _with(shape)
+        sheet.written["model_name_or_path"] = sheet.written["model_name_or_path"]._replace(value=found)
+        meaning.note(f"{name} behind {tower} is counted as {found} of Transformers, with the image among the tokens")
+    else:
+        sheet.written.pop("model_name_or_path", None)
+        said = f"{shown(name)} behind {tower} is known" if name else "it is known"
+        meaning.ask("model", f"{said} to the caller alone (--model llava-1.5-7b)")
+    for key in OWN:
+        sheet.get(key)
+    if TOWERS[tower] != 336:
+        meaning.lack(KEY, f"images of {TOWERS[tower]} pixels, and those of 336 are counted")
+    if (sheet.text("mm_projector_type") or "linear") != "mlp2x_gelu":
+        meaning.lack("mm_projector_type", "a projector of one layer, and two are counted")
+    if (sheet.text("mm_patch_merge_type") or "flat") != "flat":
+        meaning.lack("mm_patch_merge_type", "several patches of an image, and one image is counted")
+    bits = sheet.count("bits", 16)
+    if bits in (4, 8):
+        sheet.written[f"load_in_{bits}bit"] = sheet.written["bits"]._replace(value=True)
+    defaults: dict[str, Any] = {"use_flash_attention_2": program.endswith("train_mem.py")}
+    if program.endswith("train_xformers.py"):
+        defaults["attn_implementation"] = "xformers"
+    if sheet.flag("bf16"):
+        defaults["dtype"] = "bfloat16"
+    if sheet.flag("use_peft", False):
+        defaults["lora_target_modules"] = LINEARS
+        if bits in (4, 8):
+            meaning.lack("bits", "a projector in 16 bits that is trained, and it is counted quantized and frozen")
+        else:
+            defaults["lora_modules_to_save"] = PROJECTOR
+        meaning.lack(
+            "lora_enable", "adapters of the language model alone; layers of the encoder of these names have one"
+        )
+        sheet.flag("tune_mm_mlp_adapter"), sheet.flag("freeze_backbone"), sheet.flag("freeze_mm_mlp_adapter")
+    else:
+        parts = ["vision_encoder"]
+        for key, more in FROZEN.items():
+            if sheet.flag(key, False):
+                parts += [part for part in more if part not in parts]
+        if sheet.flag("freeze_mm_mlp_adapter", False):
+            parts.append("projector")
+        meaning.say("frozen", parts, KEY, *(key for key in FROZEN if sheet.given(key)))
+    sheet.release = sheet.release._replace(defaults={**sheet.release.defaults, **defaults})
