@@ -179,3 +179,28 @@ def test_llavas_scripts_are_counted_as_transformers_computes_the_model() -> None
 def test_another_language_model_in_the_code_of_llava_is_refused(model: str) -> None:
     with pytest.raises(InputError, match="behind an encoder"):
         meant(LLAVA + f"--model_name_or_path {model}\n", "run.sh")
+
+
+def test_a_program_made_from_nanogpt_may_have_names_that_train_py_passes_over() -> None:
+    text = "n_layer = 4\nn_head = 4\nn_embd = 128\nblock_size = 64\nmax_iters = 10\nstart = 'a'\noperator = '+'\n"
+    found = meant(text, "train_own.py")
+    assert {"start", "operator"} <= set(found.unmodelled)
+    with pytest.raises(InputError, match="bacth_size"):
+        meant(text + "bacth_size = 4\n", "train_own.py")
+    with pytest.raises(InputError, match="use_moe"):
+        meant(text + "use_moe = True\n", "train_own.py")
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "length", "target"),
+    [
+        ("gpt2", "--max_source_length {} --max_target_length {}", 192, None),
+        ("google-t5/t5-small", "--max_source_length {} --max_target_length {}", 128, 64),
+        ("gpt2", "--source_max_len {} --target_max_len {}", 192, None),
+    ],
+)
+def test_two_lengths_are_of_one_text_where_a_model_has_no_decoder_apart(
+    model: str, keys: str, length: int, target: int | None
+) -> None:
+    text = COMMAND.format("tune.py").replace("gpt2", model) + " " + keys.format(128, 64) + "\n"
+    holds(job(text, "run.sh"), sequence_length=length, target_length=target)

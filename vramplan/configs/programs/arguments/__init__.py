@@ -106,11 +106,24 @@ def length(file: TrainingFile) -> None:
             _tokens(file, "max_length")
     if file.is_trl and sheet.given("max_length") and sheet.given("max_seq_length"):
         meaning.say("sequence_length", sheet.count("max_length"), "max_length")
-    if sheet.given("max_source_length") and sheet.given("max_target_length"):
-        meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
+    _both_texts(file)
     sheet.get("max_target_length")
     if "sequence_length" not in meaning.open:
         meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+
+
+def _both_texts(file: TrainingFile) -> None:
+    """Two lengths: of a text and its translation, or of two parts of one text for a model without a decoder apart."""
+    sheet, meaning = file.sheet, file.meaning
+    for one, other in (("max_source_length", "max_target_length"), ("source_max_len", "target_max_len")):
+        both = [sheet.count(key) for key in (one, other)]
+        if both[0] is None or both[1] is None:
+            continue
+        shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
+        if one == "source_max_len" or (shape is not None and shape.decoder_layers is None):
+            meaning.say("sequence_length", both[0] + both[1], one, other)
+        elif sheet.given(one) and sheet.given(other):
+            meaning.say("target_length", both[1], other)
 
 
 def _sampled(file: TrainingFile) -> None:
