@@ -44,6 +44,8 @@ def test_what_a_scripts_own_settings_say_of_data_is_told_and_the_rest_refused() 
 def test_a_fork_of_nanogpt_may_say_how_its_run_is_called_but_not_make_another_model() -> None:
     text = "n_layer = 4\nn_head = 4\nn_embd = 128\nblock_size = 64\nmax_iters = 10\nname = 'a'\ntrain_data_path = 'b'\n"
     holds(job(text, "train_own.py"), runtime="nanogpt", sequence_length=64)
+    calculated = job(text.replace("n_embd = 128", "n_embd = n_head * 48"), "train_own.py")
+    assert calculated["model"]["hidden_size"] == 192
     with pytest.raises(InputError, match="n_latent"):
         job(text + "n_latent = 8\n", "train_own.py")
 
@@ -204,3 +206,27 @@ def test_two_lengths_are_of_one_text_where_a_model_has_no_decoder_apart(
 ) -> None:
     text = COMMAND.format("tune.py").replace("gpt2", model) + " " + keys.format(128, 64) + "\n"
     holds(job(text, "run.sh"), sequence_length=length, target_length=target)
+
+
+OWN_TRAINER = """
+from own import OwnTrainer
+from transformers import AutoModelForCausalLM
+from trl import {config}
+
+model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config={quantized})
+args = {config}(output_dir="o", max_length=256, per_device_train_batch_size=2, num_generations=known.later)
+OwnTrainer(model=model, args=args, train_dataset=rows).train()
+"""
+
+
+def test_a_trainer_of_another_module_is_known_by_its_arguments() -> None:
+    found = meant(OWN_TRAINER.format(config="SFTConfig", quantized=None), "own.py")
+    holds({value.key: value.value for value in found.values}, sequence_length=256, micro_batch_size=2)
+    assert any("OwnTrainer" in note and "not counted" in note for note in found.notes)
+    sampled = meant(OWN_TRAINER.format(config="GRPOConfig", quantized=None), "own.py")
+    assert "GRPO samples answers" in sampled.open["loss"]
+
+
+def test_how_weights_are_quantized_is_asked_for_where_only_the_run_knows() -> None:
+    found = meant(OWN_TRAINER.format(config="SFTConfig", quantized="made_of(arguments)"), "own.py")
+    assert "made_of(arguments)" in found.open["quantization"]

@@ -77,6 +77,10 @@ OPEN = (
 )
 """Settings that are asked for where only the command line of the script says them."""
 
+OF_WRAPPING = ("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap")
+OF_SAMPLING = ("num_generations", "max_completion_length", "max_prompt_length")
+"""Settings of trainers that sample, whose loss is asked for whatever they are."""
+
 COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps")
 """Settings that are never null."""
 
@@ -96,6 +100,8 @@ class _Run(NamedTuple):
     """None for the plain Trainer."""
 
     arguments: ast.Call
+    own: bool = False
+    """Whether the class of the trainer is somebody's own, of another module."""
 
 
 def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tuple[dict[str, Written], str] | None:
@@ -111,7 +117,10 @@ def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tup
         return None
     page = _Page(names, file)
     page.read(run)
-    return page.settled(), f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
+    told = f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
+    if run.own:
+        told += f", a trainer of its own: what it changes in the one of {name_of(run.arguments)} is not counted"
+    return page.settled(), told
 
 
 def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
@@ -125,9 +134,14 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
         bases = [ast.unparse(base).rpartition(".")[2] for base in classes[short].bases] if short in classes else []
         kind = next((name for name in (short, *bases) if name in TRAINERS or name in PLAIN), None)
         given = names.given(call)
-        if kind is None or not ({"args", "model"} & set(given) or call.args):
+        if (kind is None and not short.endswith("Trainer")) or not ({"args", "model"} & set(given) or call.args):
             continue
         arguments = names.behind(given.get("args"))
+        if kind is None:
+            known = ARGUMENTS.fullmatch(name_of(arguments)) if isinstance(arguments, ast.Call) else None
+            if known is not None and isinstance(arguments, ast.Call):
+                return _Run(call, TRAINERS.get(f"{known[3]}Trainer") if known[3] else None, arguments, own=True)
+            continue
         if isinstance(arguments, ast.Call) and ARGUMENTS.fullmatch(name_of(arguments)):
             return _Run(call, TRAINERS.get(kind), arguments)
         if arguments is None and kind in TRAINERS:
@@ -160,7 +174,11 @@ class _Page:
         if isinstance(value, NotConstant):
             if key in OPEN or key in ASKED or key in WITHOUT_MEMORY:
                 value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
-            elif TABLE.class_of(key) == "without_effect":
+            elif key in OF_SAMPLING:
+                return
+            elif key == "quantization_config":
+                key, value = "load_in_4bit", f"{shell.OPEN}{value.text}{shell.CLOSE}"
+            elif TABLE.class_of(key) in ("without_effect", "unmodelled") or key in OF_WRAPPING:
                 value = value.text
             elif key in EVALUATED:
                 return
