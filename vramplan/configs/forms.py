@@ -113,8 +113,8 @@ def python_tree(text: str, file: str | None) -> ast.Module:
 def from_python(text: str, file: str | None) -> dict[str, Written]:
     """The assignments of constants at the top of a Python file, the last of each name. Raises InputError.
 
-    Numbers may be expressions of numbers and of names before them, `5 * heads`; `X if TEST else Y` is X, as the first word is the usual one.
-    Anything else is a `NotConstant`.
+    Numbers may be expressions of numbers and of names before them, `5 * heads`; `X if TEST else Y` is X, as the first
+    word is the usual one. Anything else is a `NotConstant`.
     """
     found: dict[str, Written] = {}
     for statement in python_tree(text, file).body:
