@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from vramplan.configs.shell.expanding import Argument, Expansion, shown, split_of, without_unknowns
+from vramplan.configs.shell.expanding import (
+    CLOSE,
+    OPEN,
+    Argument,
+    Expansion,
+    shown,
+    split_of,
+    unknowns,
+    without_unknowns,
+)
 from vramplan.configs.shell.scanning import ShellWord, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
@@ -345,6 +354,8 @@ class _StatementReader(Expansion):
         self.script.commands.append(arguments)
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
+            at = _named_by_caller(arguments)
+        if at is None:
             module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)
             if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
                 return
@@ -419,6 +430,21 @@ class _StatementReader(Expansion):
             if text not in seen:
                 seen.add(text)
                 self.script.arguments += parts
+
+
+def _named_by_caller(arguments: list[Argument]) -> int | None:
+    """The place of a program that only the caller names, `torchrun --nproc_per_node 8 $SCRIPT --lr 1`; else None."""
+    texts = [item.text for item in arguments]
+    starts = next((at for at, text in enumerate(texts) if text.rsplit("/", 1)[-1] in _LAUNCHERS), None)
+    if starts is None or "-m" in texts:
+        return None
+    for at in range(starts + 1, len(texts) - 1):
+        before, after = texts[at - 1], texts[at + 1]
+        is_value = before.startswith("-") and "=" not in before
+        alone = unknowns(texts[at]) and texts[at] == f"{OPEN}{unknowns(texts[at])[0]}{CLOSE}"
+        if alone and not is_value and after.startswith("--"):
+            return at
+    return None
 
 
 def _without_redirections(arguments: list[Argument]) -> list[Argument]:

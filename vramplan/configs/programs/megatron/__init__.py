@@ -44,6 +44,9 @@ def read_command(asked: MegatronMeaning) -> None:
     if sheet.flag("retro_add_retriever"):
         message = "a model that attends to retrieved texts is not modelled"
         sheet.refuse("retro_add_retriever", message, "give the script of a language model without a retriever")
+    if program.startswith("pretrain_vision"):  # of releases before core 0.20
+        message = "a model of images is not modelled as Megatron computes it"
+        sheet.refuse("program", message, "--model vit-base-patch16-224, without the file")
     kind = model.kind_of(asked, program)
     length = asked.count("seq_length", "sequence_length")
     model.model_of(asked, kind)
