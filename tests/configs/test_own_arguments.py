@@ -84,6 +84,12 @@ def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tm
     with pytest.raises(InputError) as error:
         read_files([str(run)], Wanted())
     assert [problem.key for problem in error.value.problems] == ["pieces"]
+    (tmp_path / "src" / "tune.py").write_text(SCRIPT.replace("fuse_things", "tune_things"), "utf-8")
+    run.write_text(run.read_text("utf-8").replace("fuse_things", "tune_things"), "utf-8")
+    with pytest.raises(InputError, match="tune_things: is not understood"):  # which may say what is trained
+        read_files([str(run)], Wanted())
+    (tmp_path / "src" / "tune.py").write_text(SCRIPT, "utf-8")
+    run.write_text(run.read_text("utf-8").replace("tune_things", "fuse_things"), "utf-8")
     (tmp_path / "src" / "own_arguments.py").write_text(
         "from dataclasses import dataclass\n\n@dataclass\nclass DataArguments:\n    pieces: int = 1\n", "utf-8"
     )
@@ -177,7 +183,19 @@ def test_llavas_scripts_are_counted_as_transformers_computes_the_model() -> None
     assert "--model llava-1.5-7b" in asked.open["model"]
 
 
-@pytest.mark.parametrize("model", ["Qwen/Qwen2-7B", "mistralai/Mistral-7B-v0.1"])
+def test_llavas_scripts_put_other_language_models_behind_other_encoders() -> None:
+    """Of the sizes of both; LLaVA-NeXT says which parts it trains."""
+    text = LLAVA.replace("openai/clip-vit-large-patch14-336", "google/siglip-so400m-patch14-384")
+    text += "--model_name_or_path Qwen/Qwen2-7B --mm_tunable_parts mm_mlp_adapter,mm_language_model\n"
+    found = meant(text, "run.sh")
+    told = {value.key: value.value for value in found.values}
+    model = told["model"]
+    assert (model["family"], model["vision_layers"], model["layers"], model["qkv_bias"]) == ("llava", 27, 28, True)
+    holds(told, frozen=["vision_encoder"])
+    assert "SigLIP" in found.unmodelled["vision_tower"]
+
+
+@pytest.mark.parametrize("model", ["microsoft/phi-2", "mistralai/Mixtral-8x7B-v0.1"])
 def test_another_language_model_in_the_code_of_llava_is_refused(model: str) -> None:
     with pytest.raises(InputError, match="behind an encoder"):
         meant(LLAVA + f"--model_name_or_path {model}\n", "run.sh")

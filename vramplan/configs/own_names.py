@@ -40,6 +40,19 @@ FURTHER = _words(
 ALONE = _words("name subset notes comment tags")
 """Names of one word that say how a run is called, or which data it takes."""
 
+DECISIVE = _words(
+    """
+    lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze tune trainable moe
+    expert experts parallel offload zero fsdp
+    """
+)
+"""Words of what is trained, in how many bits and on how many devices: a setting with one of them is not passed over."""
+
+
+def may_decide(name: str) -> bool:
+    """Whether a setting that a script declares may say what is trained, or how."""
+    return any(word in DECISIVE for word in name.lower().split("_"))
+
 
 def is_quiet(name: str) -> bool:
     """Whether a name says of data, of what is written down, or of the schedule, and of nothing else."""

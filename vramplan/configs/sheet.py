@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from vramplan.configs.own_names import may_decide
 from vramplan.configs.shell import Argument, Script, shown
 from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written, interpolated, referred
@@ -311,8 +312,11 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
         elif kind in ("unmodelled", "without_effect") or (key in sheet.variables and key not in sheet.taken):
             quiet.append(key)
         elif kind is None and key not in sheet.taken and key in sheet.declared:
-            if item.value in (None, False, "", 0):
+            if str(item.value).lower() in ("none", "false", "", "0"):
                 quiet.append(key)
+            elif may_decide(key):
+                hint = "an argument of the script's own, which may say what is trained; --ignore-unknown passes over it"
+                strange.append(Problem("is not understood", key, hint, item.file, item.line, item.column))
             else:
                 wordless[key] = "an argument of the script's own, which is passed over"
         elif kind is None and key not in sheet.taken:

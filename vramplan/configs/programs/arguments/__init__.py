@@ -57,11 +57,11 @@ def read_file(file: TrainingFile) -> None:
     if "runtime" not in meaning.job:
         meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
     name = sheet.text("model_name_or_path")
-    if name:
+    if name and "model" not in meaning.job:
         meaning.say("model", name, "model_name_or_path")
         for key in (*scratch.KINDS, scratch.OVERRIDES):
             sheet.text(key)
-    elif "model" not in meaning.open and not scratch.model(sheet, meaning):
+    elif not {"model"} & (meaning.job.keys() | meaning.open.keys()) and not scratch.model(sheet, meaning):
         meaning.ask("model", "the script's, which names no model_name_or_path here (--model)")
     task = losses.task_of(file)
     length(file)

@@ -22,7 +22,7 @@ from vramplan.configs.evaluated import UNKNOWN, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
-from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, TABLE
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, OLD_KBIT, TABLE
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
@@ -265,7 +265,7 @@ class _Page:
         if unsloth:
             self._unsloth(call, words)
         self.usual("dtype", "auto", call)
-        kbit = next((one for one in self.names.calls() if name_of(one).rpartition(".")[2] == KBIT), None)
+        kbit = next((one for one in self.names.calls() if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
         if kbit is not None:
             off = next((word.value for word in kbit.keywords if word.arg == "use_gradient_checkpointing"), None)
             if off is None or self.names.value(off) is not False:

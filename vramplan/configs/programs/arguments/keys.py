@@ -36,6 +36,9 @@ OF_SCRIPTS = names(
 KBIT = "prepare_model_for_kbit_training"
 """A call of PEFT in a script: whatever is not quantized is in fp32."""
 
+OLD_KBIT = "prepare_model_for_int8_training"
+"""Its name up to PEFT 0.9. Source: huggingface/peft 0.4.0, src/peft/utils/other.py."""
+
 CLASSIFIER = "ForSequenceClassification"
 """A model of a script that classifies sequences."""
 
@@ -44,6 +47,10 @@ LORA = {
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",
+    "lora_enable": "use_peft",
+    "enable_lora": "use_peft",
+    "peft_enable": "use_peft",
+    "model_id": "model_name_or_path",
     "modules_to_save": "lora_modules_to_save",
     "use_dora": "use_dora",
     "use_rslora": "use_rslora",
@@ -71,6 +78,10 @@ OF_PEFT = {
     "peft_lora_modules": "lora_target_modules",
     "peft_target_modules": "lora_target_modules",
     "target_modules": "lora_target_modules",
+    "lora_enable": "use_peft",
+    "enable_lora": "use_peft",
+    "peft_enable": "use_peft",
+    "model_id": "model_name_or_path",
     "modules_to_save": "lora_modules_to_save",
     "gradient_checkpointing_use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
     "use_packing": "packing",
@@ -86,8 +97,9 @@ OF_PEFT = {
 }
 """What scripts around TRL and the Trainer call arguments.
 
-Source: huggingface/peft, examples/sft/train.py; huggingface/trl 0.7.2, examples/scripts/sft.py (`peft_lora_r`); llm-jp/
-llm-jp-sft, train.py (`peft_target_modules`); shibing624/MedicalGPT, training/*.py (`target_modules`, `qlora`).
+Source: huggingface/peft, examples/sft/train.py; huggingface/trl 0.7.2, examples/scripts/sft.py (`peft_lora_r`);
+llm-jp/llm-jp-sft, train.py (`peft_target_modules`); shibing624/MedicalGPT, training/*.py (`target_modules`);
+2U1/Qwen2-VL-Finetune, src/params.py (`model_id`, `lora_enable`).
 """
 
 OF_OTHERS = names(

@@ -115,7 +115,7 @@ def declared_defaults(sheet: Sheet, meaning: Meaning) -> None:
     found = {}
     for key, value in sheet.declared.items():
         name = OF_PEFT.get(key, key)
-        if key in HALVES and any(sheet.given(half) for half in HALVES):
+        if (key in HALVES and any(sheet.given(half) for half in HALVES)) or key == "loss_type":  # of another loss
             continue
         if value is not None and TABLE.class_of(name) == "understood" and isinstance(value, str | bool | int | float):
             found[name] = value
@@ -345,7 +345,7 @@ SCRIPTS = (
     ),
     TrainerScript(
         "LLaVA's scripts",
-        tuple(f"train/{name}.py" for name in ("train", "train_mem", "train_xformers")),
+        tuple(f"llava/train/{name}.py" for name in ("train", "train_mem", "train_xformers")),
         (llava.KEY,),
         llava.RENAMED,
         llava.DEFAULTS,
