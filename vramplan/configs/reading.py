@@ -118,7 +118,8 @@ def settings(text: str, file: str) -> dict[str, Written]:
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
-        others = command.other_runs(script)
+        looped = [f"${name} is {held[0]} first, of {', '.join(held)}" for name, held in script.loops.items()]
+        others = "; ".join(filter(None, [*looped, command.other_runs(script)])) or None
         if others is not None:
             before = written.pop(NOTE, None)
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)

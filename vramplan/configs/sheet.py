@@ -315,8 +315,8 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
             if str(item.value).lower() in ("none", "false", "", "0"):
                 quiet.append(key)
             elif may_decide(key):
-                hint = "an argument of the script's own, which may say what is trained; --ignore-unknown passes over it"
-                strange.append(Problem("is not understood", key, hint, item.file, item.line, item.column))
+                own = "an argument of the script's own, which may say what is trained; --ignore-unknown passes over it"
+                strange.append(Problem("is not understood", key, own, item.file, item.line, item.column))
             else:
                 wordless[key] = "an argument of the script's own, which is passed over"
         elif kind is None and key not in sheet.taken:

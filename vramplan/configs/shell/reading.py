@@ -49,6 +49,9 @@ class Script:
     runs: dict[int, str] = field(default_factory=dict)
     """Programs with many arguments that the script starts, by their line."""
 
+    loops: dict[str, list[str]] = field(default_factory=dict)
+    """Variables of loops, and the values that they take, of which the first is read."""
+
     notes: list[str] = field(default_factory=list)
     commands: list[list[Argument]] = field(default_factory=list)
     """All that the script runs, in its order."""
@@ -308,6 +311,9 @@ class _StatementReader(Expansion):
             given = [argument for word in words[1:] for argument in self.expand(word)]
             self.called(self.functions.pop(words[0].text), given)
             return
+        if words[0].text == "for" and len(words) > 3 and words[2].text == "in":
+            self.loop(words[1].text, [argument for word in words[3:] for argument in self.expand(word)])
+            return
         if words[0].text in ("for", "while", "until", "function", "echo", "printf", "mkdir", "cd", "set", "unset"):
             return
         self.command(words)
@@ -328,6 +334,14 @@ class _StatementReader(Expansion):
             else:
                 value = [*old, *value]
         self.values[name] = value
+
+    def loop(self, name: str, values: list[Argument]) -> None:
+        """Take the first of the values over which a loop goes, where the text says them."""
+        parts = [part for value in values for part in split_of(value)]
+        if parts and not unknowns(parts[0].text) and re.fullmatch(r"[\w./+-]+", parts[0].text):
+            self.values[name] = [parts[0]]
+            if len(parts) > 1:
+                self.script.loops[name] = [part.text for part in parts]
 
     def source(self, path: str) -> None:
         text = self.sourced(shown(path)) if self.depth < 5 else None
