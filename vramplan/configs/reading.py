@@ -10,9 +10,10 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, data_files, forms, own_arguments, records, registry, shell
+from vramplan.configs import command, forms, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
-from vramplan.configs.constructed import Beside
+from vramplan.configs.neighbours import declared as declared_by
+from vramplan.configs.neighbours import imported, sourced
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
@@ -22,7 +23,6 @@ from vramplan.job.adapter_targets import is_of_all_experts, passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 
-PARENTS = 6  # folders above a file in which what it names or imports may begin
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
 
@@ -104,7 +104,7 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if form == SHELL:
         if text.lstrip().startswith("--"):
             return command.arguments(shell.words_of(text), file)
-        script = shell.read(text, _sourced(file))
+        script = shell.read(text, sourced(file))
         written = command.from_script(script, file)
         if not options.recognise(written) and script.notes and "program" not in written:
             hint = "give that file beside it: a script is parsed with the files that it sources"
@@ -123,13 +123,13 @@ def settings(text: str, file: str) -> dict[str, Written]:
         if others is not None:
             before = written.pop(NOTE, None)
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
-        own = _declared(str(written["program"].value), file) if "program" in written else None
+        own = declared_by(str(written["program"].value), file) if "program" in written else None
         if own is not None:
             written[DECLARED] = own
         return written
     if form == PYTHON:
         path, name = named_in(file)
-        found = registry.constructed(text, path, name, _imported(path))
+        found = registry.constructed(text, path, name, imported(path))
         if found is None:
             return forms.from_python(text, file)
         written, note = found
@@ -156,7 +156,7 @@ def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
     """The program that a command in a script or in the specification of a platform starts with a file."""
     form = form_of(text, file)
     if form == SHELL:
-        return registry.started_by(shell.read(text, _sourced(file)), file)
+        return registry.started_by(shell.read(text, sourced(file)), file)
     if form != YAML:
         return None
     return registry.started_on_platform(forms.from_yaml(text, file), file)
@@ -169,7 +169,7 @@ def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[st
     words = first.get("arguments") or first.get("command")
     if not isinstance(words, list) or not any("--" in str(word) for word in words):
         return {}
-    found = command.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
+    found = command.from_script(shell.read(" ".join(map(str, words)), sourced(file)), file)
     lines = text.splitlines()
     places = {
         key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
@@ -182,74 +182,6 @@ def named_in(file: str) -> tuple[str, str | None]:
     """`FILE.py:NAME` as the file and the name of a function of it."""
     found = _NAMED.fullmatch(file)
     return (file, None) if found is None or os.path.isfile(file) else (found["file"], found["name"])
-
-
-def _imported(file: str) -> Beside:
-    """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
-
-    The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
-    looked for beside the file. A file of data is found by its path from the file's folder or one above it, or by its
-    name beside the file.
-    """
-    folder = os.path.dirname(os.path.abspath(file))
-    above = [folder]
-    while len(above) < PARENTS and os.path.dirname(above[-1]) != above[-1]:
-        above.append(os.path.dirname(above[-1]))
-
-    def text_of(module: str) -> tuple[str, str] | None:
-        if module.endswith(data_files.SUFFIXES):
-            names = [os.path.join(one, module) for one in above]
-            names.append(os.path.join(folder, os.path.basename(module)))
-            path = next((name for name in names if os.path.isfile(name)), None)
-            try:
-                return None if path is None else (read_text(path), path)
-            except InputError:
-                return None
-        parts = module.split(".")
-        places = [
-            (one, parts.index(os.path.basename(one)) + 1) for one in reversed(above) if os.path.basename(one) in parts
-        ]
-        for place, at in places or [(folder, len(parts) - 1)]:
-            path = os.path.join(place, *parts[at:]) + ".py"
-            try:
-                if parts[at:] and os.path.isfile(path):
-                    return read_text(path), path
-            except InputError:
-                continue
-        return None
-
-    return text_of
-
-
-def _declared(program: str, file: str) -> Written | None:
-    """The arguments of the script that a command starts, where it stands below the file's folder or one above it."""
-    if not program.endswith(".py"):
-        return None
-    folder = os.path.dirname(os.path.abspath(file))
-    for _ in range(PARENTS):
-        path = os.path.normpath(os.path.join(folder, program))
-        if os.path.isfile(path):
-            try:
-                return Written(own_arguments.declared(read_text(path), path, _imported(path)), path)
-            except InputError:
-                return None
-        folder = os.path.dirname(folder)
-    return None
-
-
-def _sourced(file: str) -> Callable[[str], str | None]:
-    """What finds a script by the end of its path, from the folder of the file: `$HERE/../common.sh` is above it."""
-    folder = os.path.dirname(file)
-
-    def text_of(name: str) -> str | None:
-        parts = name.split("/")
-        ends = [os.path.join(folder, *parts[at:]) for at in range(len(parts)) if parts[at]]
-        try:
-            return next((read_text(path) for path in ends if os.path.isfile(path)), None)
-        except InputError:
-            return None
-
-    return text_of
 
 
 def nothing_opened(path: str) -> Mapping[str, Written] | None:

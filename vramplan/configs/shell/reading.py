@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from vramplan.configs.shell.commands import LAUNCHERS, named_by_caller, without_redirections
 from vramplan.configs.shell.expanding import (
-    CLOSE,
-    OPEN,
     Argument,
     Expansion,
     shown,
@@ -22,10 +21,8 @@ from vramplan.configs.shell.expanding import (
 from vramplan.configs.shell.scanning import ShellWord, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
-_WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
 _PLACES = re.compile(r"=\"?\$\{?\d")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
-_LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
 _SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
 """A command whose output a variable keeps; a sum is `$((...))`."""
 
@@ -364,11 +361,11 @@ class _StatementReader(Expansion):
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
             arguments = [part for item in arguments[1:] for part in split_of(item)]
-        arguments = self.inside(_without_redirections(arguments))
+        arguments = self.inside(without_redirections(arguments))
         self.script.commands.append(arguments)
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
-            at = _named_by_caller(arguments)
+            at = named_by_caller(arguments)
         if at is None:
             module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)
             if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
@@ -422,7 +419,7 @@ class _StatementReader(Expansion):
         outer, inner = texts[:at], arguments[at + 1 :]
         while "&&" in (item.text for item in inner):  # handed on as a word, for the shell of the cluster
             inner = inner[[item.text for item in inner].index("&&") + 1 :]
-        starts = inner[0].text.rsplit("/", 1)[-1] in _LAUNCHERS if inner else False
+        starts = inner[0].text.rsplit("/", 1)[-1] in LAUNCHERS if inner else False
         if not starts or not any(_PROGRAM.search(text) for text in outer):
             return arguments  # the program's own arguments
         given = dict(pairwise(outer))
@@ -444,32 +441,3 @@ class _StatementReader(Expansion):
             if text not in seen:
                 seen.add(text)
                 self.script.arguments += parts
-
-
-def _named_by_caller(arguments: list[Argument]) -> int | None:
-    """The place of a program that only the caller names, `torchrun --nproc_per_node 8 $SCRIPT --lr 1`; else None."""
-    texts = [item.text for item in arguments]
-    starts = next((at for at, text in enumerate(texts) if text.rsplit("/", 1)[-1] in _LAUNCHERS), None)
-    if starts is None or "-m" in texts:
-        return None
-    for at in range(starts + 1, len(texts) - 1):
-        before, after = texts[at - 1], texts[at + 1]
-        is_value = before.startswith("-") and "=" not in before
-        alone = unknowns(texts[at]) and texts[at] == f"{OPEN}{unknowns(texts[at])[0]}{CLOSE}"
-        if alone and not is_value and after.startswith("--"):
-            return at
-    return None
-
-
-def _without_redirections(arguments: list[Argument]) -> list[Argument]:
-    """The arguments of a command that was the text of a variable, up to a pipe."""
-    kept: list[Argument] = []
-    target = False
-    for item in arguments:
-        if item.text == "|":
-            break
-        found = _WRITTEN.fullmatch(item.text)
-        if found is None and not target:
-            kept.append(item)
-        target = found is not None and not found["target"]
-    return kept
