@@ -248,3 +248,13 @@ def test_a_trainer_of_another_module_is_known_by_its_arguments() -> None:
 def test_how_weights_are_quantized_is_asked_for_where_only_the_run_knows() -> None:
     found = meant(OWN_TRAINER.format(config="SFTConfig", quantized="made_of(arguments)"), "own.py")
     assert "made_of(arguments)" in found.open["quantization"]
+
+
+def test_a_trainer_with_a_loss_of_its_own_is_told_so() -> None:
+    text = OWN_TRAINER.format(config="TrainingArguments", quantized=None).replace("max_length=256, ", "")
+    text = text.replace("from own import OwnTrainer", "from transformers import Trainer, TrainingArguments")
+    own = "class OwnTrainer(Trainer):\n    def {}(self, model, inputs):\n        return model(**inputs)\n"
+    plain = meant(text + own.format("floating_point_ops"), "own.py")
+    assert not any("not counted" in note for note in plain.notes)
+    lossy = meant(text + own.format("compute_loss"), "own.py")
+    assert any("OwnTrainer" in note and "not counted" in note for note in lossy.notes)

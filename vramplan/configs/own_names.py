@@ -49,9 +49,14 @@ DECISIVE = _words(
 """Words of what is trained, in how many bits and on how many devices: a setting with one of them is not passed over."""
 
 
+KEPT = _words("save export merge merged log push upload")
+"""Words with which settings begin that say what becomes of a model."""
+
+
 def may_decide(name: str) -> bool:
-    """Whether a setting that a script declares may say what is trained, or how."""
-    return any(word in DECISIVE for word in name.lower().split("_"))
+    """Whether a setting that a script declares may say what is trained, or how: not `save_lora`, of what is kept."""
+    first, *words = name.lower().split("_")
+    return first not in KEPT and any(word in DECISIVE for word in (first, *words))
 
 
 def is_quiet(name: str) -> bool:

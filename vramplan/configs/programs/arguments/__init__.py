@@ -29,6 +29,7 @@ from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.shell import shown, unknowns
 
 STEPS = "gradient_accumulation_steps"
+MOST = 1e6  # of a norm that is computed and never exceeded, as 1e9
 
 
 def read_trl(sheet: Sheet, meaning: Meaning) -> None:
@@ -70,7 +71,8 @@ def read_file(file: TrainingFile) -> None:
         trainer.optimizer(sheet, meaning, "optim")
     else:
         sheet.text("optim"), sheet.get("optim_args")
-    meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
+    norm = sheet.number("max_grad_norm") or None
+    meaning.say("max_gradient_norm", norm if norm is None else min(norm, MOST), "max_grad_norm")
     devices.strategy(file)
     computing.checkpointing(file)
     peft = tuning.adapter(file)

@@ -81,6 +81,9 @@ OF_WRAPPING = ("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_transformer_la
 OF_SAMPLING = ("num_generations", "max_completion_length", "max_prompt_length")
 """Settings of trainers that sample, whose loss is asked for whatever they are."""
 
+OWN_STEPS = ("compute_loss", "training_step")
+"""Methods of a trainer that another one may have in its place."""
+
 COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps")
 """Settings that are never null."""
 
@@ -101,7 +104,7 @@ class _Run(NamedTuple):
 
     arguments: ast.Call
     own: bool = False
-    """Whether the class of the trainer is somebody's own, of another module."""
+    """Whether the class of the trainer is somebody's own: of another module, or with a step of its own."""
 
 
 def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tuple[dict[str, Written], str] | None:
@@ -137,13 +140,14 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
         if (kind is None and not short.endswith("Trainer")) or not ({"args", "model"} & set(given) or call.args):
             continue
         arguments = names.behind(given.get("args"))
+        own = short in classes and any(getattr(line, "name", "") in OWN_STEPS for line in classes[short].body)
         if kind is None:
             known = ARGUMENTS.fullmatch(name_of(arguments)) if isinstance(arguments, ast.Call) else None
             if known is not None and isinstance(arguments, ast.Call):
                 return _Run(call, TRAINERS.get(f"{known[3]}Trainer") if known[3] else None, arguments, own=True)
             continue
         if isinstance(arguments, ast.Call) and ARGUMENTS.fullmatch(name_of(arguments)):
-            return _Run(call, TRAINERS.get(kind), arguments)
+            return _Run(call, TRAINERS.get(kind), arguments, own)
         if arguments is None and kind in TRAINERS:
             return _Run(call, TRAINERS[kind], call)
         if arguments is not None and names.is_parsed(given.get("args")):

@@ -175,6 +175,8 @@ WITHOUT_EFFECT = (
     optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name wandb_tags
     valid_file min_lr min_learning_rate early_stopping_patience early_stopping_threshold eval_dataset_id_or_path
     dataset_names dataset_revision dataset_schema data_dir num_warmup_steps truncate_side save_best_model
+    vf_coef cliprange cliprange_value kl_coef kl_estimator whiten_rewards gamma lam num_sample_generations stop_token
+    stop_token_id missing_eos_penalty sft_model_path total_episodes
     clean_best_model train_seed precompute_ref_log_probs_path
     """
     )
@@ -191,6 +193,7 @@ UNMODELLED = {
     "teacher_*": "how a teacher is loaded",
     "reward_model_path": "a reward model beside the trained one",
     "value_model_path": "a value model beside the trained one",
+    "response_length": "PPO: the tokens of a completion",
     "num_ppo_epochs": "PPO: passes over the same completions",
     "num_mini_batches": "PPO: parts of a batch",
     "local_rollout_forward_batch_size": "PPO: completions at a time",
