@@ -258,3 +258,35 @@ def test_a_trainer_with_a_loss_of_its_own_is_told_so() -> None:
     assert not any("not counted" in note for note in plain.notes)
     lossy = meant(text + own.format("compute_loss"), "own.py")
     assert any("OwnTrainer" in note and "not counted" in note for note in lossy.notes)
+
+
+def test_sections_of_deepspeeds_file_below_accelerates_reach_nobody() -> None:
+    text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 3\n"
+    found = meant(text + "  zero_optimization:\n    stage: 2\n    overlap_comm: true\n", "a.yaml")
+    holds({value.key: value.value for value in found.values}, parallel__sharding="zero3", precision="mixed-bf16")
+    assert any("zero_optimization of DeepSpeed's own file reach nobody" in note for note in found.notes)
+    with pytest.raises(InputError, match="offload_param_dvice"):
+        meant(text + "  offload_param_dvice: cpu\n", "a.yaml")
+
+
+@pytest.mark.parametrize(("reduce", "told"), [("fp32", "fp32"), ("bf16", "bf16")])
+def test_composers_types_of_fsdp_by_their_names(reduce: str, told: str) -> None:
+    text = f"""
+    max_seq_len: 512
+    model: {{name: mpt_causal_lm, d_model: 128, n_heads: 4, n_layers: 2, vocab_size: 1000}}
+    optimizer: {{name: decoupled_adamw, lr: 0.001}}
+    global_train_batch_size: 8
+    device_train_microbatch_size: 2
+    precision: amp_bf16
+    fsdp_config:
+      sharding_strategy: FULL_SHARD
+      mixed_precision: {{param_dtype: bf16, reduce_dtype: {reduce}, buffer_dtype: bf16}}
+    """
+    holds(job(text, "f.yaml"), precision="fsdp-bf16", parallel__reduce_dtype=told)
+
+
+def test_a_file_of_llama_factory_that_answers_trains_nothing() -> None:
+    text = "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\ncutoff_len: 64\ndataset: a\n{}: true\n"
+    with pytest.raises(InputError, match="trains nothing"):
+        job(text.format("do_predict"), "lf.yaml")
+    assert job(text.format("do_predict: true\ndo_train"), "lf.yaml")["sequence_length"] == 64

@@ -59,6 +59,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     idle = next((key for key in IDLE if sheet.given(key)), None)
     if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
         sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")
+    if sheet.flag("do_predict") and sheet.given("do_predict") and not sheet.flag("do_train"):
+        sheet.refuse("do_predict", "the file answers and trains nothing", "give the file of a training run")
     left = asked.taken_out(sheet)
     unsloth = sheet.flag("use_unsloth")
     megatron = any(
