@@ -290,3 +290,21 @@ def test_a_file_of_llama_factory_that_answers_trains_nothing() -> None:
     with pytest.raises(InputError, match="trains nothing"):
         job(text.format("do_predict"), "lf.yaml")
     assert job(text.format("do_predict: true\ndo_train"), "lf.yaml")["sequence_length"] == 64
+
+
+def test_a_file_for_deepspeeds_tuner_is_deepspeeds() -> None:
+    text = '{"train_micro_batch_size_per_gpu": "auto", "autotuning": {"enabled": true, "fast": true}}'
+    found = meant(text, "ds_config_tune.json")
+    assert found.program == "deepspeed"
+    assert "micro_batch_size" in found.open
+
+
+def test_a_number_of_gpus_that_only_the_caller_knows_is_none() -> None:
+    text = "deepspeed --num_gpus $1 --bind_cores_to_rank tune.py --model_name_or_path gpt2 --max_seq_length 64 --bf16\n"
+    assert "parallel.data" in meant(text, "run.sh").open
+
+
+def test_a_megatron_file_that_answers_requests_trains_nothing() -> None:
+    text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --micro-batch-size: 1\n"
+    with pytest.raises(InputError, match="answers requests"):
+        job(text + "  --incoming-requests-per-sec: -1\n", "model_config.yaml")
