@@ -100,6 +100,17 @@ def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tm
     assert any("tune.py is beside the command" in note for note in found.notes)
 
 
+def test_options_may_be_declared_in_a_module_beside_the_script(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --pieces 3 --max_seq_length 64\n", "utf-8")
+    script = "import argparse\nfrom options import add_options\nadd_options(argparse.ArgumentParser())\n"
+    (tmp_path / "tune.py").write_text(script, "utf-8")
+    (tmp_path / "options.py").write_text(
+        "def add_options(parser):\n    parser.add_argument('--pieces', type=int, default=1)\n", "utf-8"
+    )
+    assert set(read_files([str(run)], Wanted()).unmodelled) == {"pieces"}
+
+
 def test_a_script_that_is_not_python_or_not_there_declares_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run.sh"
     run.write_text(COMMAND.format("tune.py") + " --max_length 64\n", "utf-8")

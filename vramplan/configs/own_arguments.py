@@ -16,6 +16,7 @@ from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.errors import InputError
 
+PARSER = "ArgumentParser("
 PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 
 
@@ -25,9 +26,13 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         names = ScriptNames(text, file, beside)
     except InputError:
         return {}
-    found = dict.fromkeys(_options(names), None)
-    found |= {name: _default(names, value) for name, value in names.arguments.items()}
-    for place in _places(names, beside):
+    found: dict[str, Any] = {}
+    beside_it = [names, *_modules(names, beside)]
+    if any(PARSER in ast.unparse(place.tree) for place in beside_it):
+        for place in beside_it:
+            found |= {name: None for name in _options(place) if name not in found}
+            found |= {name: _default(place, value) for name, value in place.arguments.items()}
+    for place in beside_it if _parses_classes(names) else ():
         for node in ast.walk(place.tree):
             if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list):
                 found |= {name: None for name in _annotated(node) if name not in found}
@@ -35,11 +40,13 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
     return found
 
 
-def _places(names: ScriptNames, beside: Beside) -> Iterator[ScriptNames]:
-    """The script, and modules beside it of which it takes a class, where its data classes are parsed."""
-    if not any(name_of(call).rpartition(".")[2] in PARSERS for call in names.calls()):
-        return
-    yield names
+def _parses_classes(names: ScriptNames) -> bool:
+    """Whether a script parses its command line into data classes."""
+    return any(name_of(call).rpartition(".")[2] in PARSERS for call in names.calls())
+
+
+def _modules(names: ScriptNames, beside: Beside) -> Iterator[ScriptNames]:
+    """The modules beside a script of which it takes something by its name."""
     for module in dict.fromkeys(module for module, name in names.imported.values() if module and name):
         found = beside(module)
         if found is not None:

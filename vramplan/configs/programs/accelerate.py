@@ -252,8 +252,10 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
     if path is None:
         lost = sorted({name.split(".")[1] for name in sheet.written if SECTIONS.match(name)})
         if lost:
-            told = "reach nobody here; zero_stage and mixed_precision hold (deepspeed_config_file names a file of them)"
-            meaning.note(f"{DEEPSPEED}: {', '.join(lost)} of DeepSpeed's own file {told}")
+            lacking = (
+                "reach nobody here; zero_stage and mixed_precision hold (deepspeed_config_file names a file of them)"
+            )
+            meaning.note(f"{DEEPSPEED}: {', '.join(lost)} of DeepSpeed's own file {lacking}")
         _inline(sheet, meaning)
         return
     meaning.pointed[key] = path
