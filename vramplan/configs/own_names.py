@@ -21,6 +21,7 @@ SUBJECTS = _words(
     save saving saved cache cached tokenizer tokenized preprocess preprocessing preprocessed processing
     message messages conversation dialogue instruction question answer template column columns field fields
     lr learning scheduler schedule warmup decay metric metrics verbose deterministic reasoning think
+    assistant role roles disk
     """
 )
 """What a setting may be of; one of these words must be there."""
@@ -30,7 +31,7 @@ FURTHER = _words(
     file files dir dirs directory folder path paths root url uri name names id ids json split splits ratio percent
     percentage proportion fraction num number count max min samples sample examples example size percentage format
     formats type kind style strategy mode freq frequency interval every steps step iters iter epoch epochs text texts
-    sort by from disk to in out output outputs input inputs source user assistant system roles role keys key tags tag
+    sort by from to in out output outputs input inputs source user system keys key tags tag
     on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
     start end eta rate proc procs workers worker threads load index indices inds sampler extract once
     """
@@ -39,6 +40,10 @@ FURTHER = _words(
 
 ALONE = _words("name subset notes comment tags")
 """Names of one word that say how a run is called, or which data it takes."""
+
+HOW = _words("type kind style strategy mode")
+OF_TRAINING = _words("train training run experiment exp learning data")
+"""`train_type: lora` and `data_type: bf16` are of no data: such words need another subject, as `dataset_type` has."""
 
 DECISIVE = _words(
     """
@@ -63,4 +68,7 @@ def is_quiet(name: str) -> bool:
     """Whether a name says of data, of what is written down, or of the schedule, and of nothing else."""
     words = name.lower().split("_")
     known = all(word in SUBJECTS or word in FURTHER for word in words)
-    return name in ALONE or (known and any(word in SUBJECTS for word in words))
+    subjects = [word for word in words if word in SUBJECTS]
+    if any(word in HOW for word in words):
+        subjects = [word for word in subjects if word not in OF_TRAINING]
+    return name in ALONE or (known and bool(subjects))
