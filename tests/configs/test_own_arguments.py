@@ -26,10 +26,10 @@ def test_names_of_data_logs_and_schedules_count_for_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    (
+    [
         *("eval_batch_size", "train_dtaa_dir", "max_text_len", "data_parallel", "use_moe", "size", "model_dir"),
         *("lora_data", "train_type", "training_mode", "data_type", "max_length_train"),
-    ),
+    ],
 )
 def test_a_name_with_any_other_word_or_a_slip_is_not_one_of_them(name: str) -> None:
     assert not is_quiet(name)
