@@ -322,3 +322,9 @@ def test_a_megatron_file_that_answers_requests_trains_nothing() -> None:
     text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --micro-batch-size: 1\n"
     with pytest.raises(InputError, match="answers requests"):
         job(text + "  --incoming-requests-per-sec: -1\n", "model_config.yaml")
+
+
+def test_bits_of_scripts_made_from_qlora() -> None:
+    text = COMMAND.format("own_qlora.py") + " --max_seq_length 64 --bits {} --double_quant --quant_type nf4\n"
+    assert job(text.format(4), "run.sh")["quantization"] == "nf4-double"
+    holds(job(text.format(16), "run.sh"), quantization=None)

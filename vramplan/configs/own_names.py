@@ -48,10 +48,12 @@ OF_TRAINING = _words("train training run experiment exp learning data")
 DECISIVE = _words(
     """
     lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze tune trainable moe
-    expert experts parallel offload zero fsdp
+    expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
+    length len
     """
 )
-"""Words of what is trained, in how many bits and on how many devices: a setting with one of them is not passed over."""
+"""Words of what is trained, how, how much of it at a time, and on how many devices: a setting with one of them is not
+passed over."""
 
 
 KEPT = _words("save export merge merged log push upload")

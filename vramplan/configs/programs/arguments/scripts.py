@@ -98,6 +98,8 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
     script = of(sheet.written)
     if script is None:
         declared_defaults(sheet, meaning)
+        if sheet.given("bits"):  # of scripts made from qlora.py
+            _bits(sheet, "bits", 16)
         return None
     trainer.renamed(sheet, script.renamed)
     sheet.release = sheet.release._replace(defaults={**sheet.release.defaults, **script.defaults})
