@@ -24,7 +24,7 @@ REGISTRIES = (
     "catalog/shapes.py",  # names that people ask for, for near matches
     "catalog/generic.py",  # types that are not modelled, and why
     "configs/registry.py",  # which module reads which program's files
-    "configs/shell/reading.py",  # commands that start others, of which one has the name of its program
+    "configs/shell/commands.py",  # commands that start others, of which one has the name of its program
     "measure/apart.py",  # Transformers is a package here
     "measure/here.py",
     "planner/time/fitted.py",  # the runs that a constant was fitted from

@@ -321,3 +321,12 @@ def test_a_number_of_all_gpus_is_none_of_replicas(tmp_path: Path) -> None:
     ran = run("convert", tmp_path / "titan.toml", *words, "--to", "trl")
     assert ran.err.count("error: ") == 1, ran.err
     assert "no setting for parallel.tensor=2 (nearest: parallel.tensor=1, --tensor 1)" in ran.err
+
+
+def test_without_an_adapter_what_else_was_typed_of_it_counts_for_nothing(folder: Path) -> None:
+    """As somebody types who follows one error after the other: other targets first, and then no adapter at all."""
+    words = ("convert", folder / "axolotl.yaml", "--precision", "mixed-bf16", "--optimizer", "adam", "--to", "megatron")
+    assert "no setting for adapter.kind=lora" in run(*words, "--targets", "linear_qkv").err
+    ran = run(*words, "--targets", "linear_qkv", "--adapter", "null")
+    assert ran.code == 0, ran.err
+    assert "--num-layers" in ran.out

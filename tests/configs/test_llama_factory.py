@@ -206,3 +206,18 @@ def test_preferences_by_their_older_names() -> None:
     holds(job(text + "dpo_loss: ipo\ndpo_beta: 0.2\ndpo_ftx: 1.0\n", "a.yaml"), loss="dpo", dpo_reference="model")
     with pytest.raises(InputError, match="'own' is not understood"):
         job(text + "dpo_loss: own\n", "a.yaml")
+
+
+def test_a_command_of_an_old_release_and_what_only_its_caller_knows() -> None:
+    text = """\
+    for rank in 8 16; do
+      CUDA_VISIBLE_DEVICES=0 python src/train_bash.py --stage sft --model_name_or_path meta-llama/Llama-2-7b-hf \\
+        --do_train --dataset own --prompt_template default --finetuning_type lora --lora_rank $rank --flash_attn \\
+        --max_source_length 512 --max_target_length 256 --per_device_train_batch_size $BATCH --bf16
+    done
+    """
+    found = meant(text, "run.sh")
+    told = {value.key: value.value for value in found.values}
+    holds(told, adapter__rank=8, attention="flash", sequence_length=768, micro_batch_size=None)
+    assert "$BATCH" in found.open["micro_batch_size"]
+    assert any("$rank is 8 first, of 8, 16" in note for note in found.notes)

@@ -10,6 +10,7 @@ from tests.configs.meant import holds, job, meant
 from vramplan.catalog.models import find_model
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
 
 pytestmark = pytest.mark.contract
 
@@ -189,3 +190,20 @@ def test_the_word_for_a_language_model_beside_images_tells_its_vocabulary(kind: 
     )
     found = find_model(job(text, "own.sh")["model"])[0]
     assert abs(found.vocabulary_size - vocabulary) <= 768
+
+
+def test_a_program_that_only_the_caller_names_has_the_options_behind_it() -> None:
+    text = """\
+    SCRIPT=$1
+    LAUNCH=(--nproc_per_node 4 --nnodes 2)
+    torchrun ${LAUNCH[@]} $SCRIPT --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 \\
+      --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --bf16
+    """
+    found = job(text, "run.sh", program="megatron-lm")
+    assert (found["parallel.data"], found["micro_batch_size"]) == (8, 1)
+
+
+def test_a_model_of_images_is_refused_by_its_program() -> None:
+    text = "python pretrain_vision_classify.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --bf16\n"
+    with pytest.raises(InputError, match="a model of images"):
+        meant(text, "run.sh", program="megatron-lm")

@@ -170,8 +170,10 @@ def test_a_script_that_sources_what_is_not_here_is_read_where_its_command_needs_
     found = meant(text, "own.sh")
     assert found.job["micro_batch_size"] == 2
     assert any("it sources setup.sh, which is not here" in note for note in found.notes)
+    asked = meant(text.replace("--gradient_accumulation_steps 3", "--gradient_accumulation_steps $STEPS"), "own.sh")
+    assert "$STEPS" in asked.open["gradient_accumulation_steps"]
     with pytest.raises(InputError, match=r"it sources setup\.sh"):
-        meant(text.replace("--gradient_accumulation_steps 3", "--gradient_accumulation_steps $STEPS"), "own.sh")
+        meant("source /opt/own/setup.sh\n$COMMAND --bf16 True\n", "own.sh")
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def test_a_name_that_is_to_be_filled_in_is_asked_for(name: str) -> None:
         (f"python merge_lora.py {SAME} --model_name_or_path gpt2\n", "trains nothing"),
         (f"python llava/train/train_mem.py {SAME} --vision_tower openai/clip\n", "in the code of LLaVA"),
         (
-            f"deepspeed main.py {SAME} --model_name_or_path gpt2 --zero_stage 2 --deepspeed\n",
-            "a loop of DeepSpeed-Chat",
+            f"deepspeed main.py {SAME} --model_name_or_path gpt2 --actor_zero_stage 2 --deepspeed\n",
+            "step 3 of DeepSpeed-Chat",
         ),
     ],
 )

@@ -14,8 +14,9 @@ from typing import Any
 
 from vramplan.catalog.text import read_text
 from vramplan.configs import reading, registry
+from vramplan.configs.neighbours import PARENTS
 from vramplan.configs.programs import accelerate
-from vramplan.configs.reading import PARENTS, Wanted
+from vramplan.configs.reading import Wanted
 from vramplan.configs.sheet import DEVICES, Program
 from vramplan.configs.shell import shown
 from vramplan.configs.written import Written

@@ -29,8 +29,8 @@ class CommandOption(NamedTuple):
     line: int
 
 
-COUNTED = ("nproc_per_node", "nnodes")
-"""Options of torchrun that say how many processes there are."""
+COUNTED = ("nproc_per_node", "nnodes", "num_gpus", "num_nodes")
+"""Options of torchrun and of DeepSpeed's launcher that say how many processes there are."""
 
 
 def options_of(words: Words) -> Iterator[CommandOption]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog import document, scalars
@@ -112,8 +113,8 @@ def python_tree(text: str, file: str | None) -> ast.Module:
 def from_python(text: str, file: str | None) -> dict[str, Written]:
     """The assignments of constants at the top of a Python file, the last of each name. Raises InputError.
 
-    Numbers may be expressions of numbers, `5 * 8`; `X if TEST else Y` is X, as the first word is the usual one.
-    Anything else is a `NotConstant`.
+    Numbers may be expressions of numbers and of names before them, `5 * heads`; `X if TEST else Y` is X, as the first
+    word is the usual one. Anything else is a `NotConstant`.
     """
     found: dict[str, Written] = {}
     for statement in python_tree(text, file).body:
@@ -125,8 +126,23 @@ def from_python(text: str, file: str | None) -> dict[str, Written]:
             continue
         if isinstance(target, ast.Name) and not target.id.startswith("_"):
             place = (statement.lineno, statement.col_offset + 1)
-            found[target.id] = Written(_constant(value), file, *place)
+            known = {name: item.value for name, item in found.items() if isinstance(item.value, _PLAIN)}
+            found[target.id] = Written(_constant(_Filled(known).visit(value)), file, *place)
     return found
+
+
+_PLAIN = (int, float, str)
+
+
+class _Filled(ast.NodeTransformer):
+    """Puts constants in the places of names that were assigned one before: `n_head * 64`."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self.known = known
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A constant for a name."""
+        return ast.copy_location(ast.Constant(self.known[node.id]), node) if node.id in self.known else node
 
 
 def _constant(node: ast.expr) -> Any:

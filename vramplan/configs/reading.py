@@ -10,9 +10,10 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, data_files, forms, records, registry, shell
+from vramplan.configs import command, forms, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
-from vramplan.configs.constructed import Beside
+from vramplan.configs.neighbours import declared as declared_by
+from vramplan.configs.neighbours import imported, sourced
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
@@ -22,9 +23,11 @@ from vramplan.job.adapter_targets import is_of_all_experts, passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 
-PARENTS = 6  # folders above a file in which what it names or imports may begin
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
+
+DECLARED = "_declared"
+"""The key of settings for the arguments that the script declares which a command starts, with their defaults."""
 
 _COMMAND = (
     r"(?m)^\s*(\w+=\S* +)*(torchrun|deepspeed|accelerate launch|python3?|export|axolotl|llamafactory-cli|lmf|trl) "
@@ -101,27 +104,32 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if form == SHELL:
         if text.lstrip().startswith("--"):
             return command.arguments(shell.words_of(text), file)
-        script = shell.read(text, _sourced(file))
+        script = shell.read(text, sourced(file))
         written = command.from_script(script, file)
-        left = any(shell.unknowns(str(item.value)) and not _is_quiet(key, written) for key, item in written.items())
-        if not options.recognise(written) and script.notes and (left or "program" not in written):
+        if not options.recognise(written) and script.notes and "program" not in written:
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
+        left = any(shell.unknowns(str(item.value)) and not _is_quiet(key, written) for key, item in written.items())
         if script.notes and not options.recognise(written):
-            written[NOTE] = Written("; ".join(script.notes) + ", and the command takes nothing from there", file)
+            told = "what only that file says is asked for" if left else "the command takes nothing from there"
+            written[NOTE] = Written("; ".join(script.notes) + f", and {told}", file)
         elif script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
-        others = command.other_runs(script)
+        looped = [f"${name} is {held[0]} first, of {', '.join(held)}" for name, held in script.loops.items()]
+        others = "; ".join(filter(None, [*looped, command.other_runs(script)])) or None
         if others is not None:
-            told = written.pop(NOTE, None)
-            written[NOTE] = Written(others if told is None else f"{told.value}; {others}", file)
+            before = written.pop(NOTE, None)
+            written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
+        own = declared_by(str(written["program"].value), file) if "program" in written else None
+        if own is not None:
+            written[DECLARED] = own
         return written
     if form == PYTHON:
         path, name = named_in(file)
-        found = registry.constructed(text, path, name, _imported(path))
+        found = registry.constructed(text, path, name, imported(path))
         if found is None:
             return forms.from_python(text, file)
         written, note = found
@@ -148,7 +156,7 @@ def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
     """The program that a command in a script or in the specification of a platform starts with a file."""
     form = form_of(text, file)
     if form == SHELL:
-        return registry.started_by(shell.read(text, _sourced(file)), file)
+        return registry.started_by(shell.read(text, sourced(file)), file)
     if form != YAML:
         return None
     return registry.started_on_platform(forms.from_yaml(text, file), file)
@@ -161,7 +169,7 @@ def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[st
     words = first.get("arguments") or first.get("command")
     if not isinstance(words, list) or not any("--" in str(word) for word in words):
         return {}
-    found = command.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
+    found = command.from_script(shell.read(" ".join(map(str, words)), sourced(file)), file)
     lines = text.splitlines()
     places = {
         key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
@@ -174,58 +182,6 @@ def named_in(file: str) -> tuple[str, str | None]:
     """`FILE.py:NAME` as the file and the name of a function of it."""
     found = _NAMED.fullmatch(file)
     return (file, None) if found is None or os.path.isfile(file) else (found["file"], found["name"])
-
-
-def _imported(file: str) -> Beside:
-    """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
-
-    The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
-    looked for beside the file. A file of data is found by its path from the file's folder or one above it, or by its
-    name beside the file.
-    """
-    folder = os.path.dirname(os.path.abspath(file))
-    above = [folder]
-    while len(above) < PARENTS and os.path.dirname(above[-1]) != above[-1]:
-        above.append(os.path.dirname(above[-1]))
-
-    def text_of(module: str) -> tuple[str, str] | None:
-        if module.endswith(data_files.SUFFIXES):
-            names = [os.path.join(one, module) for one in above]
-            names.append(os.path.join(folder, os.path.basename(module)))
-            path = next((name for name in names if os.path.isfile(name)), None)
-            try:
-                return None if path is None else (read_text(path), path)
-            except InputError:
-                return None
-        parts = module.split(".")
-        places = [
-            (one, parts.index(os.path.basename(one)) + 1) for one in reversed(above) if os.path.basename(one) in parts
-        ]
-        for place, at in places or [(folder, len(parts) - 1)]:
-            path = os.path.join(place, *parts[at:]) + ".py"
-            try:
-                if parts[at:] and os.path.isfile(path):
-                    return read_text(path), path
-            except InputError:
-                continue
-        return None
-
-    return text_of
-
-
-def _sourced(file: str) -> Callable[[str], str | None]:
-    """What finds a script by the end of its path, from the folder of the file: `$HERE/../common.sh` is above it."""
-    folder = os.path.dirname(file)
-
-    def text_of(name: str) -> str | None:
-        parts = name.split("/")
-        ends = [os.path.join(folder, *parts[at:]) for at in range(len(parts)) if parts[at]]
-        try:
-            return next((read_text(path) for path in ends if os.path.isfile(path)), None)
-        except InputError:
-            return None
-
-    return text_of
 
 
 def nothing_opened(path: str) -> Mapping[str, Written] | None:
@@ -246,7 +202,7 @@ def job_of(
     `opened`: the settings of a file that they name, None where it is not there.
     """
     written = dict(written)
-    told = written.pop(NOTE, None)
+    told, declared = written.pop(NOTE, None), written.pop(DECLARED, None)
     release = registry.release_of(program, wanted.version or program.release_of(written))
     known = Catalogue(wanted.profiles)
     sheet = Sheet(
@@ -260,6 +216,7 @@ def job_of(
         wanted.beside,
         opened,
         known.shape,
+        {} if declared is None else declared.value,
     )
     meaning = Meaning()
     if told is not None:
@@ -268,6 +225,10 @@ def job_of(
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
+    own = [key for key in quiet if program.table.is_own(key)]
+    if own:
+        what = "settings of somebody's own, which say of data, logs or the schedule by their names"
+        meaning.note(f"{', '.join(own)}: {what}")
     problems = [*sheet.problems, *([] if wanted.ignore_unknown or sheet.refused else strange)]
     if problems:
         hint = f"read as {program.name} {release.version}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from vramplan.configs.own_names import may_decide
 from vramplan.configs.shell import Argument, Script, shown
 from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written, interpolated, referred
@@ -44,6 +45,7 @@ class Sheet:
         beside: Mapping[str, Any] = MappingProxyType({}),
         opened: Callable[[str], Mapping[str, Written] | None] = lambda path: None,
         shape_of: Callable[[str], ModelShape | None] = lambda name: None,
+        declared: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """What a reader may ask beside the file.
 
@@ -52,8 +54,10 @@ class Sheet:
         of the file, for its comments. `devices`: how many GPUs were named beside the file, None where nobody
         said. `shape_named`: the catalogue's name for a model of these sizes. `beside`: what other files and the
         command line say of the same job, by its keys, as `parallel.sharding`. `opened`: the settings of a file
-        that this one names; None where it is not there. `shape_of`: the model of a name, of the catalogue.
+        that this one names; None where it is not there. `shape_of`: the model of a name, of the catalogue. `declared`:
+        the arguments of the script that a command starts, where that is there, with their defaults.
         """
+        self.declared = declared
         self.shape_named = shape_named
         self.shape_of = shape_of
         self.beside, self.opened = beside, opened
@@ -307,6 +311,14 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
             wordless[key] = table.unmodelled_note(key)
         elif kind in ("unmodelled", "without_effect") or (key in sheet.variables and key not in sheet.taken):
             quiet.append(key)
+        elif kind is None and key not in sheet.taken and key in sheet.declared:
+            if str(item.value).lower() in ("none", "false", "", "0"):
+                quiet.append(key)
+            elif may_decide(key):
+                own = "an argument of the script's own, which may say what is trained; --ignore-unknown passes over it"
+                strange.append(Problem("is not understood", key, own, item.file, item.line, item.column))
+            else:
+                wordless[key] = "an argument of the script's own, which is passed over"
         elif kind is None and key not in sheet.taken:
             hint = near_matches(key, table.known())
             strange.append(Problem("is not understood", key, hint, item.file, item.line, item.column))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramplan.configs.own_names import is_quiet
 from vramplan.errors import closest
 from vramplan.tuples import NamedTuple
 
@@ -37,12 +38,14 @@ class Table:
 
     `understood`: keys that a reader takes. `without_effect`: keys that change neither memory nor time of a step.
     `unmodelled`: keys that do, and for which a job has no word; with what they change. A key that ends in `.*` stands
-    for everything below it, and one that ends in `*` for a prefix.
+    for everything below it, and one that ends in `*` for a prefix. `is_extended`: people run the program from scripts
+    with settings of their own, which count for nothing where their names say so.
     """
 
     understood: frozenset[str]
     without_effect: frozenset[str]
     unmodelled: Mapping[str, str] = field(default_factory=dict)
+    is_extended: bool = False
 
     def class_of(self, key: str) -> str | None:
         """The column that a key stands in, or None; of several patterns the most exact one counts.
@@ -64,7 +67,14 @@ class Table:
                 prefix = not found.endswith(".*")
         if best is not None and prefix and self._is_slip(key):
             return None
+        if best is None and self.is_extended and is_quiet(key) and not self._is_slip(key):
+            return "without_effect"
         return None if best is None else best[1]
+
+    def is_own(self, key: str) -> bool:
+        """Whether a key is somebody's own and without effect, as its name says."""
+        columns = (self.understood, self.unmodelled, self.without_effect)
+        return self.class_of(key) is not None and not any(_holds(keys, key) for keys in columns)
 
     def _is_slip(self, key: str) -> bool:
         return bool(closest(key, self.understood, 1, SLIP))

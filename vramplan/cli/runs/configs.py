@@ -168,13 +168,17 @@ def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], 
 
 
 def over_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The keys that options replace; `null` takes one away."""
+    """The keys that options replace; `null` takes one away, and with an adapter what else was typed of it."""
     over = as_job(given)
     rows = table.parameters()
     for name, value in given.items():
         if value == "null" and name in rows:
             place = over.setdefault(rows[name].group, {}) if rows[name].group else over
             place[rows[name].name] = None
+    for group, head in table.HEADS.items():
+        place = over.get(group)
+        if isinstance(place, dict) and place.get(head, ...) is None:
+            over[group] = dict.fromkeys(place)
     return over
 
 

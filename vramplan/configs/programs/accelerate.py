@@ -7,6 +7,7 @@ keys and defaults), commands/config/cluster.py (keys below the mappings), utils/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -241,10 +242,20 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
             meaning.lack(key, f"{prefetch} gathers later than BACKWARD_PRE, which is counted")
 
 
+SECTIONS = re.compile(r"deepspeed_config\.(zero_optimization|bf16|fp16|optimizer|activation_checkpointing)\b")
+"""Sections of DeepSpeed's own file, which the launcher takes for its options and hands on to nobody."""
+
+
 def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
     key = f"{DEEPSPEED}.deepspeed_config_file"
     path = sheet.text(key)
     if path is None:
+        lost = sorted({name.split(".")[1] for name in sheet.written if SECTIONS.match(name)})
+        if lost:
+            lacking = (
+                "reach nobody here; zero_stage and mixed_precision hold (deepspeed_config_file names a file of them)"
+            )
+            meaning.note(f"{DEEPSPEED}: {', '.join(lost)} of DeepSpeed's own file {lacking}")
         _inline(sheet, meaning)
         return
     meaning.pointed[key] = path

@@ -53,7 +53,10 @@ WITHOUT_EFFECT = names(
     deepspeed_config.offload_param_pin_memory deepspeed_config.round_robin_gradients deepspeed_config.steps_per_print
     deepspeed_config.train_batch_size deepspeed_config.train_micro_batch_size_per_gpu
     deepspeed_config.wall_clock_breakdown deepspeed_config.zero_force_ds_cpu_optimizer
-    deepspeed_config.zero_allow_untested_optimizer
+    deepspeed_config.zero_allow_untested_optimizer deepspeed_config.zero_optimization.* deepspeed_config.bf16.*
+    deepspeed_config.fp16.* deepspeed_config.optimizer.* deepspeed_config.scheduler.* deepspeed_config.aio.*
+    deepspeed_config.activation_checkpointing.* deepspeed_config.flops_profiler.* deepspeed_config.zero_optimization
+    deepspeed_config.gradient_checkpointing deepspeed_config.bf16_enabled deepspeed_config.fp16_enabled
     parallelism_config.parallelism_config_cp_comm_strategy parallelism_config.parallelism_config_sp_seq_length
     parallelism_config.parallelism_config_sp_seq_length_is_variable
     megatron_lm_config.megatron_lm_no_load_optim megatron_lm_config.megatron_lm_no_save_optim

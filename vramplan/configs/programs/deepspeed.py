@@ -32,6 +32,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     own: tuple[str, ...]
     own = ("train_micro_batch_size_per_gpu", "train_batch_size", "steps_per_print", "zero_allow_untested_optimizer")
     own += ("wall_clock_breakdown", "gradient_clipping", "fp16.enabled", "bf16.enabled", "zero_force_ds_cpu_optimizer")
+    own += ("autotuning.enabled",)
     found = sum(name in keys for name in own)
     found += 2 * any(key.startswith(f"{ZERO}.") for key in keys) + ("optimizer.type" in keys)
     return 0 if "model_name_or_path" in keys else found

@@ -47,6 +47,7 @@ WITHOUT_EFFECT = names(
     optimizer.params.* optimizer.legacy_fusion zero_allow_untested_optimizer zero_force_ds_cpu_optimizer
     fp16.auto_cast fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis
     fp16.consecutive_hysteresis fp16.min_loss_scale bf16.immediate_grad_update bf16.check_grad_overflow
+    bf16.loss_scale bf16.initial_scale_power bf16.loss_scale_window bf16.hysteresis bf16.min_loss_scale bf16.auto_cast
     bf16.check_overflow prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients
     disable_allgather managed_gradient_accumulation flops_profiler flops_profiler.* tensorboard tensorboard.* wandb
     _comment* comms_config comms_config.* wandb.* comet comet.* csv_monitor csv_monitor.* monitor_config.*

@@ -16,6 +16,7 @@ from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
+from vramplan.errors import closest
 
 UNDERSTOOD = names(
     """
@@ -99,6 +100,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             text = sheet.written[key].value.text
             sheet.problem(key, f"{text} is known only when the program runs", f"write {key} as a number or a word")
             del sheet.written[key]
+    _passed_over(sheet, meaning)
     if sheet.flag("eval_only"):
         message = "it evaluates and trains nothing: train.py ends before its first step"
         sheet.refuse("eval_only", message, "eval_only = False is read as the training run of the same model")
@@ -123,6 +125,29 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     device = sheet.text("device") or "cuda"
     if not device.startswith("cuda"):
         meaning.note(f"device: {device} is no GPU; the step is counted on one")
+
+
+OF_MODELS = re.compile(
+    r"(^n_|moe|expert|rope|rotary|norm|glu|latent|mla|mlp|ffn|attn|attention|head|layer|hidden|embd|embed|vocab|width"
+    r"|depth|dim(_|$)|block|lora|adapter|freeze|frozen|distill|teacher|ref_|optim|muon|lion|batch|length|len(_|$)|size"
+    r"|param|weight|precision|fp8|fsdp|flash|^pe$|llama|gemma|llava|mamba|conv|expan|rank|patch|channel|checkpointing)"
+)
+"""Parts of names that may say of what model, step or batch a program made from nanoGPT is."""
+SLIP = 0.8  # of difflib: `blok_size` is a slip, `start` is another program's
+
+
+def _passed_over(sheet: Sheet, meaning: Meaning) -> None:
+    """Tell names that train.py has not: configurator.py executes the file, and nothing looks at them.
+
+    A program made from nanoGPT may read them. What may be of the model or of a step stays not understood.
+    """
+    known = PROGRAM.table.known()
+    for key in sheet.written:
+        if PROGRAM.table.class_of(key) is None and not OF_MODELS.search(key) and not closest(key, known, 1, SLIP):
+            sheet.taken.add(key)
+            meaning.lack(
+                key, "train.py of nanoGPT reads no such name, and what another program makes of it is not counted"
+            )
 
 
 def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
@@ -205,4 +230,6 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     return Launched(config, dict(options(rest, file)), processes(words[:at]))
 
 
-PROGRAM = Program("nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT), read, recognise, started=started)
+PROGRAM = Program(
+    "nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, is_extended=True), read, recognise, started=started
+)

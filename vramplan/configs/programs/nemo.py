@@ -126,6 +126,7 @@ OTHERS = {
     **dict.fromkeys(("model.unet", "model.patch_dim"), _IMAGES),
     **dict.fromkeys(("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"), _SAMPLES),
     **dict.fromkeys(("base_model.version", "model.head.num_fc_layers", "model.language_model", "model.retro"), _OTHER),
+    "model.perception": "a model of speech before a language model is not modelled",
     **dict.fromkeys(("model.virtual_prompt_style", "model.prompt_tuning"), _FROZEN),
     **dict.fromkeys(("model.adapter_tuning", "model.ia3_tuning", "model.p_tuning"), _FROZEN),
     **dict.fromkeys(("model.encoder_tokenizer", "model.decoder_tokenizer"), _TRANSLATES),

@@ -45,7 +45,7 @@ WITHOUT_EFFECT = names(
     skip_cache local_cache_dir ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size
     no_auto_dataset_cache launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_* evaluation_*
     dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile max_prompt_token_length
-    num_evals total_episodes
+    num_evals total_episodes log_grad_norm save_merged_lora_model
     """
 )
 UNMODELLED = {
@@ -333,7 +333,12 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
 PROGRAM = Program(
     "open-instruct",
     RELEASES,
-    Table(UNDERSTOOD | policy.UNDERSTOOD, WITHOUT_EFFECT | policy.WITHOUT_EFFECT, {**UNMODELLED, **policy.UNMODELLED}),
+    Table(
+        UNDERSTOOD | policy.UNDERSTOOD,
+        WITHOUT_EFFECT | policy.WITHOUT_EFFECT,
+        {**UNMODELLED, **policy.UNMODELLED},
+        is_extended=True,
+    ),
     read,
     recognise,
 )

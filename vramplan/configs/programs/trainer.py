@@ -197,6 +197,7 @@ LAUNCHER = names(
     launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_backend launcher.rdzv_endpoint
     launcher.rdzv_id launcher.standalone launcher.max_restarts launcher.hostfile launcher.include launcher.exclude
     launcher.module launcher.tee launcher.log_dir launcher.role launcher.rdzv_conf launcher.redirects
+    launcher.bind_cores_to_rank launcher.bind_core_list
     launcher.monitor_interval launcher.start_method launcher.local_addr launcher.local_ranks_filter
     """
 )

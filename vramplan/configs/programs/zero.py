@@ -328,8 +328,9 @@ def deepspeed(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], key: str
 
 
 def _matches(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], of: Callable[[str], str]) -> None:
+    own = sheet.given("deepspeed_config") and sheet.given("deepspeed")  # options of DeepSpeed itself, not the Trainer's
     for name, ours in MUST_MATCH.items():
-        told = meaning.job.get(ours)
+        told = None if own else meaning.job.get(ours)
         place = sheet.place(of(name))
         if name in facts and told is not None and place is not None and (told.value or 0) != facts[name]:
             message = f"is {facts[name]}, and {told.of[0]} is {told.value}, which the Trainer refuses"

@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from vramplan.configs.shell.expanding import Argument, Expansion, shown, split_of, without_unknowns
+from vramplan.configs.shell.commands import LAUNCHERS, named_by_caller, without_redirections
+from vramplan.configs.shell.expanding import (
+    Argument,
+    Expansion,
+    shown,
+    split_of,
+    unknowns,
+    without_unknowns,
+)
 from vramplan.configs.shell.scanning import ShellWord, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
-_WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
 _PLACES = re.compile(r"=\"?\$\{?\d")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
-_LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
 _SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
 """A command whose output a variable keeps; a sum is `$((...))`."""
 
@@ -39,6 +45,9 @@ class Script:
 
     runs: dict[int, str] = field(default_factory=dict)
     """Programs with many arguments that the script starts, by their line."""
+
+    loops: dict[str, list[str]] = field(default_factory=dict)
+    """Variables of loops, and the values that they take, of which the first is read."""
 
     notes: list[str] = field(default_factory=list)
     commands: list[list[Argument]] = field(default_factory=list)
@@ -299,6 +308,9 @@ class _StatementReader(Expansion):
             given = [argument for word in words[1:] for argument in self.expand(word)]
             self.called(self.functions.pop(words[0].text), given)
             return
+        if words[0].text == "for" and len(words) > 3 and words[2].text == "in":
+            self.loop(words[1].text, [argument for word in words[3:] for argument in self.expand(word)])
+            return
         if words[0].text in ("for", "while", "until", "function", "echo", "printf", "mkdir", "cd", "set", "unset"):
             return
         self.command(words)
@@ -319,6 +331,14 @@ class _StatementReader(Expansion):
             else:
                 value = [*old, *value]
         self.values[name] = value
+
+    def loop(self, name: str, values: list[Argument]) -> None:
+        """Take the first of the values over which a loop goes, where the text says them."""
+        parts = [part for value in values for part in split_of(value)]
+        if parts and not unknowns(parts[0].text) and re.fullmatch(r"[\w./+-]+", parts[0].text):
+            self.values[name] = [parts[0]]
+            if len(parts) > 1:
+                self.script.loops[name] = [part.text for part in parts]
 
     def source(self, path: str) -> None:
         text = self.sourced(shown(path)) if self.depth < 5 else None
@@ -341,9 +361,11 @@ class _StatementReader(Expansion):
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
             arguments = [part for item in arguments[1:] for part in split_of(item)]
-        arguments = self.inside(_without_redirections(arguments))
+        arguments = self.inside(without_redirections(arguments))
         self.script.commands.append(arguments)
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
+        if at is None:
+            at = named_by_caller(arguments)
         if at is None:
             module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)
             if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
@@ -397,7 +419,7 @@ class _StatementReader(Expansion):
         outer, inner = texts[:at], arguments[at + 1 :]
         while "&&" in (item.text for item in inner):  # handed on as a word, for the shell of the cluster
             inner = inner[[item.text for item in inner].index("&&") + 1 :]
-        starts = inner[0].text.rsplit("/", 1)[-1] in _LAUNCHERS if inner else False
+        starts = inner[0].text.rsplit("/", 1)[-1] in LAUNCHERS if inner else False
         if not starts or not any(_PROGRAM.search(text) for text in outer):
             return arguments  # the program's own arguments
         given = dict(pairwise(outer))
@@ -419,17 +441,3 @@ class _StatementReader(Expansion):
             if text not in seen:
                 seen.add(text)
                 self.script.arguments += parts
-
-
-def _without_redirections(arguments: list[Argument]) -> list[Argument]:
-    """The arguments of a command that was the text of a variable, up to a pipe."""
-    kept: list[Argument] = []
-    target = False
-    for item in arguments:
-        if item.text == "|":
-            break
-        found = _WRITTEN.fullmatch(item.text)
-        if found is None and not target:
-            kept.append(item)
-        target = found is not None and not found["target"]
-    return kept

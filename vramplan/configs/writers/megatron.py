@@ -86,9 +86,11 @@ def _model(page: Page, asked: Asked, kind: Kind) -> None:
             page.put("untie_embeddings_and_output_weights", True)
         for name in ("hidden_dropout", "attention_dropout"):
             page.put(name, 0.0, "dropout")
-    elif asked["dropout"] is not None:
+    else:
         for name in ("hidden_dropout", "attention_dropout"):
-            page.put(name, asked["dropout"], "dropout")
+            dropout = shape.get(name) if asked["dropout"] is None else asked["dropout"]
+            if dropout is not None and (asked["dropout"] is not None or dropout == 0):
+                page.put(name, dropout, "dropout")
     experts = shape.get("experts")
     if experts:
         page.put("num_experts", experts["count"])
@@ -169,6 +171,11 @@ def _devices(page: Page, asked: Asked) -> None:
         page.put("ckpt_format", "fsdp_dtensor")  # validate_args takes no other
 
 
-WRITER = Writer("megatron-lm", ("megatron",), write, {"optimizer": ("adam", "adamw")})
-"""Its Adam decouples weight decay. Source: NVIDIA/Megatron-LM, megatron/core/optimizer/optimizer_config.py,
-`decoupled_weight_decay`, and optimizer/__init__.py, which hands it to FusedAdam as `adam_w_mode`."""
+GELUS = ("gelu", "gelu_new", "gelu_pytorch_tanh")
+
+WRITER = Writer("megatron-lm", ("megatron",), write, {"optimizer": ("adam", "adamw"), "model.activation": GELUS})
+"""Its GELU is one kernel with the bias, whichever of them a checkpoint has, and its Adam decouples weight decay.
+
+Source: NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_gelu.py; megatron/core/optimizer/optimizer_config.py,
+`decoupled_weight_decay`, and optimizer/__init__.py, which hands it to FusedAdam as `adam_w_mode`.
+"""

@@ -29,6 +29,7 @@ from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.shell import shown, unknowns
 
 STEPS = "gradient_accumulation_steps"
+MOST = 1e6  # of a norm that is computed and never exceeded, as 1e9
 
 
 def read_trl(sheet: Sheet, meaning: Meaning) -> None:
@@ -57,11 +58,11 @@ def read_file(file: TrainingFile) -> None:
     if "runtime" not in meaning.job:
         meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
     name = sheet.text("model_name_or_path")
-    if name:
+    if name and "model" not in meaning.job:
         meaning.say("model", name, "model_name_or_path")
         for key in (*scratch.KINDS, scratch.OVERRIDES):
             sheet.text(key)
-    elif not scratch.model(sheet, meaning):
+    elif not {"model"} & (meaning.job.keys() | meaning.open.keys()) and not scratch.model(sheet, meaning):
         meaning.ask("model", "the script's, which names no model_name_or_path here (--model)")
     task = losses.task_of(file)
     length(file)
@@ -70,7 +71,8 @@ def read_file(file: TrainingFile) -> None:
         trainer.optimizer(sheet, meaning, "optim")
     else:
         sheet.text("optim"), sheet.get("optim_args")
-    meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
+    norm = sheet.number("max_grad_norm") or None
+    meaning.say("max_gradient_norm", norm if norm is None else min(norm, MOST), "max_grad_norm")
     devices.strategy(file)
     computing.checkpointing(file)
     peft = tuning.adapter(file)
@@ -106,10 +108,24 @@ def length(file: TrainingFile) -> None:
             _tokens(file, "max_length")
     if file.is_trl and sheet.given("max_length") and sheet.given("max_seq_length"):
         meaning.say("sequence_length", sheet.count("max_length"), "max_length")
-    if sheet.given("max_source_length") and sheet.given("max_target_length"):
-        meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
+    _both_texts(file)
     sheet.get("max_target_length")
-    meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+    if "sequence_length" not in meaning.open:
+        meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+
+
+def _both_texts(file: TrainingFile) -> None:
+    """Two lengths: of a text and its translation, or of two parts of one text for a model without a decoder apart."""
+    sheet, meaning = file.sheet, file.meaning
+    for one, other in (("max_source_length", "max_target_length"), ("source_max_len", "target_max_len")):
+        both = [sheet.count(key) for key in (one, other)]
+        if both[0] is None or both[1] is None:
+            continue
+        shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
+        if one == "source_max_len" or (shape is not None and shape.decoder_layers is None):
+            meaning.say("sequence_length", both[0] + both[1], one, other)
+        elif sheet.given(one) and sheet.given(other):
+            meaning.say("target_length", both[1], other)
 
 
 def _sampled(file: TrainingFile) -> None:

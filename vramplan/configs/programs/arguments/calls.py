@@ -22,7 +22,7 @@ from vramplan.configs.evaluated import UNKNOWN, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
-from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, TABLE
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, OLD_KBIT, TABLE
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
@@ -77,6 +77,13 @@ OPEN = (
 )
 """Settings that are asked for where only the command line of the script says them."""
 
+OF_WRAPPING = ("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap")
+OF_SAMPLING = ("num_generations", "max_completion_length", "max_prompt_length")
+"""Settings of trainers that sample, whose loss is asked for whatever they are."""
+
+OWN_STEPS = ("compute_loss", "training_step")
+"""Methods of a trainer that another one may have in its place."""
+
 COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps")
 """Settings that are never null."""
 
@@ -96,6 +103,8 @@ class _Run(NamedTuple):
     """None for the plain Trainer."""
 
     arguments: ast.Call
+    own: bool = False
+    """Whether the class of the trainer is somebody's own: of another module, or with a step of its own."""
 
 
 def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tuple[dict[str, Written], str] | None:
@@ -111,7 +120,10 @@ def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tup
         return None
     page = _Page(names, file)
     page.read(run)
-    return page.settled(), f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
+    told = f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
+    if run.own:
+        told += f", a trainer of its own: what it changes in the one of {name_of(run.arguments)} is not counted"
+    return page.settled(), told
 
 
 def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
@@ -125,11 +137,17 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
         bases = [ast.unparse(base).rpartition(".")[2] for base in classes[short].bases] if short in classes else []
         kind = next((name for name in (short, *bases) if name in TRAINERS or name in PLAIN), None)
         given = names.given(call)
-        if kind is None or not ({"args", "model"} & set(given) or call.args):
+        if (kind is None and not short.endswith("Trainer")) or not ({"args", "model"} & set(given) or call.args):
             continue
         arguments = names.behind(given.get("args"))
+        own = short in classes and any(getattr(line, "name", "") in OWN_STEPS for line in classes[short].body)
+        if kind is None:
+            known = ARGUMENTS.fullmatch(name_of(arguments)) if isinstance(arguments, ast.Call) else None
+            if known is not None and isinstance(arguments, ast.Call):
+                return _Run(call, TRAINERS.get(f"{known[3]}Trainer") if known[3] else None, arguments, own=True)
+            continue
         if isinstance(arguments, ast.Call) and ARGUMENTS.fullmatch(name_of(arguments)):
-            return _Run(call, TRAINERS.get(kind), arguments)
+            return _Run(call, TRAINERS.get(kind), arguments, own)
         if arguments is None and kind in TRAINERS:
             return _Run(call, TRAINERS[kind], call)
         if arguments is not None and names.is_parsed(given.get("args")):
@@ -160,7 +178,11 @@ class _Page:
         if isinstance(value, NotConstant):
             if key in OPEN or key in ASKED or key in WITHOUT_MEMORY:
                 value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
-            elif TABLE.class_of(key) == "without_effect":
+            elif key in OF_SAMPLING:
+                return
+            elif key == "quantization_config":
+                key, value = "load_in_4bit", f"{shell.OPEN}{value.text}{shell.CLOSE}"
+            elif TABLE.class_of(key) in ("without_effect", "unmodelled") or key in OF_WRAPPING:
                 value = value.text
             elif key in EVALUATED:
                 return
@@ -247,7 +269,7 @@ class _Page:
         if unsloth:
             self._unsloth(call, words)
         self.usual("dtype", "auto", call)
-        kbit = next((one for one in self.names.calls() if name_of(one).rpartition(".")[2] == KBIT), None)
+        kbit = next((one for one in self.names.calls() if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
         if kbit is not None:
             off = next((word.value for word in kbit.keywords if word.arg == "use_gradient_checkpointing"), None)
             if off is None or self.names.value(off) is not False:

@@ -70,6 +70,8 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     """What bf16 and fp16 mean, by how the weights are loaded and how the devices share the model."""
     sheet, meaning = file.sheet, file.meaning
     loaded, loaded_by = loaded_type(file)
+    if "precision" in meaning.job:
+        return  # of a loop of its own
     fp16, bf16 = sheet.flag("fp16"), sheet.flag("bf16")
     key = "fp16" if fp16 else "bf16"
     if bf16 is None:

@@ -36,6 +36,9 @@ OF_SCRIPTS = names(
 KBIT = "prepare_model_for_kbit_training"
 """A call of PEFT in a script: whatever is not quantized is in fp32."""
 
+OLD_KBIT = "prepare_model_for_int8_training"
+"""Its name up to PEFT 0.9. Source: huggingface/peft 0.4.0, src/peft/utils/other.py."""
+
 CLASSIFIER = "ForSequenceClassification"
 """A model of a script that classifies sequences."""
 
@@ -44,6 +47,12 @@ LORA = {
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",
+    "lora_enable": "use_peft",
+    "enable_lora": "use_peft",
+    "peft_enable": "use_peft",
+    "model_id": "model_name_or_path",
+    "double_quant": "use_bnb_nested_quant",
+    "quant_type": "bnb_4bit_quant_type",
     "modules_to_save": "lora_modules_to_save",
     "use_dora": "use_dora",
     "use_rslora": "use_rslora",
@@ -65,6 +74,20 @@ OF_PEFT = {
     "use_peft_lora": "use_peft",
     "use_lora": "use_peft",
     "lora_rank": "lora_r",
+    "peft_lora_r": "lora_r",
+    "peft_lora_alpha": "lora_alpha",
+    "peft_lora_dropout": "lora_dropout",
+    "peft_lora_modules": "lora_target_modules",
+    "peft_target_modules": "lora_target_modules",
+    "target_modules": "lora_target_modules",
+    "lora_enable": "use_peft",
+    "enable_lora": "use_peft",
+    "peft_enable": "use_peft",
+    "model_id": "model_name_or_path",
+    "double_quant": "use_bnb_nested_quant",
+    "quant_type": "bnb_4bit_quant_type",
+    "modules_to_save": "lora_modules_to_save",
+    "gradient_checkpointing_use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
     "use_packing": "packing",
     "model_name": "model_name_or_path",
     "base_model_name_or_path": "model_name_or_path",
@@ -76,7 +99,12 @@ OF_PEFT = {
     "flash_attn": "use_flash_attention_2",
     "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
 }
-"""What the script of PEFT around TRL, and others, call arguments. Source: huggingface/peft, examples/sft/train.py."""
+"""What scripts around TRL and the Trainer call arguments.
+
+Source: huggingface/peft, examples/sft/train.py; huggingface/trl 0.7.2, examples/scripts/sft.py (`peft_lora_r`);
+llm-jp/llm-jp-sft, train.py (`peft_target_modules`); shibing624/MedicalGPT, training/*.py (`target_modules`);
+2U1/Qwen2-VL-Finetune, src/params.py (`model_id`, `lora_enable`).
+"""
 
 OF_OTHERS = names(
     """
@@ -92,7 +120,8 @@ UNDERSTOOD = names(
     lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
     teacher_model_name_or_path lmbda seq_kd
     use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
-    packing packing_strategy padding_free beta loss_type precompute_ref_log_probs num_generations max_completion_length
+    source_max_len target_max_len packing packing_strategy padding_free beta loss_type precompute_ref_log_probs
+    num_generations max_completion_length
     desirable_weight per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size
     gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.*
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
@@ -150,6 +179,8 @@ WITHOUT_EFFECT = (
     optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name wandb_tags
     valid_file min_lr min_learning_rate early_stopping_patience early_stopping_threshold eval_dataset_id_or_path
     dataset_names dataset_revision dataset_schema data_dir num_warmup_steps truncate_side save_best_model
+    vf_coef cliprange cliprange_value kl_coef kl_estimator whiten_rewards gamma lam num_sample_generations stop_token
+    stop_token_id missing_eos_penalty sft_model_path total_episodes
     clean_best_model train_seed precompute_ref_log_probs_path
     """
     )
@@ -166,6 +197,7 @@ UNMODELLED = {
     "teacher_*": "how a teacher is loaded",
     "reward_model_path": "a reward model beside the trained one",
     "value_model_path": "a value model beside the trained one",
+    "response_length": "PPO: the tokens of a completion",
     "num_ppo_epochs": "PPO: passes over the same completions",
     "num_mini_batches": "PPO: parts of a batch",
     "local_rollout_forward_batch_size": "PPO: completions at a time",
@@ -186,4 +218,5 @@ TABLE = Table(
     UNDERSTOOD,
     WITHOUT_EFFECT.difference(UNMODELLED),
     {key: what for key, what in UNMODELLED.items() if key not in UNDERSTOOD},
+    is_extended=True,
 )

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vramplan.configs.programs import trainer
+from vramplan.configs.programs.arguments import chat_loops, llava
+from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.written import Written
 from vramplan.tuples import NamedTuple
@@ -54,11 +56,8 @@ TRAINING = re.compile(r"(fine-?tune|(^|[_-])(pre)?train|(^|[_-])(sft|dpo|mpo|kto
 OF_FILTERS = ("pass_rate_min", "pass_rate_max")
 """Arguments of open-r1's script that filters a data set. Source: huggingface/open-r1 (1416fa0), scripts/pass_rate_*."""
 
-OF_DEEPSPEED_CHAT = ("zero_stage", "actor_zero_stage")
-"""Arguments of the loops of DeepSpeed-Chat, which do not say whether they train on answers, pairs or preferences.
-
-Source: deepspeedai/DeepSpeedExamples, applications/DeepSpeed-Chat/training/step*/main.py.
-"""
+OF_RLHF = "actor_zero_stage"
+"""An argument of step 3 of DeepSpeed-Chat. Source: deepspeedai/DeepSpeedExamples, training/step3*/main.py."""
 
 OF_LLAVA = ("vision_tower", "mm_projector_type", "mm_vision_select_layer")
 """Arguments of LLaVA's own code and of scripts made from it, which put a language model behind an encoder."""
@@ -74,13 +73,12 @@ def refuse_without_training(sheet: Sheet) -> None:
         if sheet.given(key):
             sheet.refuse(key, "the file filters a data set and trains nothing", GIVE)
             return
-    if program == "main.py" and any(sheet.given(key) for key in OF_DEEPSPEED_CHAT):
-        key = next(key for key in OF_DEEPSPEED_CHAT if sheet.given(key))
-        message = "the file starts a loop of DeepSpeed-Chat, whose arguments are not read"
-        sheet.refuse(key, message, "--model NAME --sharding zero2 --precision mixed-fp16 without the file, for one")
+    if program == "main.py" and sheet.given(OF_RLHF):
+        message = "the file starts step 3 of DeepSpeed-Chat, whose actor and critic answer beside training"
+        sheet.refuse(OF_RLHF, message, "give the file of step 1 or 2")
         return
     own = next((key for key in OF_LLAVA if sheet.given(key)), None)
-    if own is not None:
+    if own is not None and not llava.is_modelled(sheet):
         message = "a language model behind an encoder of images, in the code of LLaVA, is not modelled"
         sheet.refuse(own, message, "--model llava-1.5-7b without the file is LLaVA as Transformers computes it")
 
@@ -99,12 +97,34 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
     """Give the arguments of a script the names and the defaults that they have in TRL's terms."""
     script = of(sheet.written)
     if script is None:
+        declared_defaults(sheet, meaning)
+        if sheet.given("bits"):  # of scripts made from qlora.py
+            _bits(sheet, "bits", 16)
         return None
     trainer.renamed(sheet, script.renamed)
     sheet.release = sheet.release._replace(defaults={**sheet.release.defaults, **script.defaults})
     script.settle(sheet, meaning)
     meaning.note(f"the arguments and defaults of {script.name} hold")
     return script
+
+
+HALVES = ("bf16", "fp16")
+"""Of which a command turns on one, whatever a script has by default for the other."""
+
+
+def declared_defaults(sheet: Sheet, meaning: Meaning) -> None:
+    """Take the defaults of a script that is there for arguments that have a meaning here, by whatever name."""
+    found = {}
+    for key, value in sheet.declared.items():
+        name = OF_PEFT.get(key, key)
+        if (key in HALVES and any(sheet.given(half) for half in HALVES)) or key == "loss_type":  # of another loss
+            continue
+        if value is not None and TABLE.class_of(name) == "understood" and isinstance(value, str | bool | int | float):
+            found[name] = value
+    if found:
+        program = str(sheet.get("program")).replace("\\", "/").rsplit("/", 1)[-1]
+        meaning.note(f"{program} is beside the command, and the defaults of its arguments hold")
+        _default(sheet, **found)
 
 
 def _put(sheet: Sheet, key: str, value: Any, of: str) -> None:
@@ -316,6 +336,22 @@ SCRIPTS = (
             "gradient_checkpointing": True,
         },
         _qlora,
+    ),
+    TrainerScript(
+        "DeepSpeed-Chat's main.py",
+        ("main.py",),
+        ("zero_stage", "model_name_or_path"),
+        chat_loops.RENAMED,
+        chat_loops.DEFAULTS,
+        chat_loops.settle,
+    ),
+    TrainerScript(
+        "LLaVA's scripts",
+        tuple(f"llava/train/{name}.py" for name in ("train", "train_mem", "train_xformers")),
+        (llava.KEY,),
+        llava.RENAMED,
+        llava.DEFAULTS,
+        llava.settle,
     ),
     TrainerScript(
         "the scripts of Chinese-LLaMA-Alpaca-2",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.llama_factory import command, computing, devices, tuning, v1
+from vramplan.configs.programs.llama_factory import asked, command, computing, devices, tuning, v1
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
@@ -59,6 +59,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     idle = next((key for key in IDLE if sheet.given(key)), None)
     if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
         sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")
+    if sheet.flag("do_predict") and sheet.given("do_predict") and not sheet.flag("do_train"):
+        sheet.refuse("do_predict", "the file answers and trains nothing", "give the file of a training run")
+    left = asked.taken_out(sheet)
     unsloth = sheet.flag("use_unsloth")
     megatron = any(
         sheet.given(key) for key in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
@@ -69,7 +72,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", name, "model_name_or_path")
     else:
         meaning.ask("model", "the file has no model_name_or_path")
-    meaning.say("sequence_length", sheet.count("cutoff_len"), "cutoff_len")
+    before, after = sheet.count("max_source_length"), sheet.count("max_target_length")  # of releases up to 0.2
+    if before and after and not sheet.given("cutoff_len"):
+        meaning.say("sequence_length", before + after, "max_source_length", "max_target_length")
+    else:
+        meaning.say("sequence_length", sheet.count("cutoff_len"), "cutoff_len")
     meaning.say("micro_batch_size", sheet.count("per_device_train_batch_size"), "per_device_train_batch_size")
     key = "gradient_accumulation_steps"
     meaning.say(key, sheet.count(key), key)
@@ -93,6 +100,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if megatron:
         devices.megatron(sheet, meaning)
     devices.devices(sheet, meaning)
+    asked.ask(meaning, left)
 
 
 PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise, started=command.started)

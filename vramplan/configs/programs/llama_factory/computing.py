@@ -10,6 +10,7 @@ from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.sheet import Meaning, Sheet
 
 ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
+ATTENTIONS |= {"true": "flash", "false": "sdpa"}  # of releases up to 0.6, where it is a switch
 
 STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto", "orpo")
 """The last is 0.7's; later releases have `stage: dpo` and `pref_loss: orpo`."""

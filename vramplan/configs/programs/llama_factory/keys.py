@@ -13,7 +13,7 @@ from vramplan.configs.table import ProgramRelease, Table, names
 UNDERSTOOD = names(
     """
     model_name_or_path stage finetuning_type cutoff_len packing neat_packing flash_attn enable_liger_kernel
-    use_liger_kernel liger_kernel_config.*
+    max_source_length max_target_length use_liger_kernel liger_kernel_config.*
     disable_gradient_checkpointing use_reentrant_gc use_unsloth use_unsloth_gc upcast_layernorm
     train_from_scratch quantization_method quantization_bit quantization_type double_quantization
     gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* freeze_trainable_layers
@@ -76,6 +76,7 @@ WITHOUT_EFFECT = (
     peft_config.infer_dtype quant_config.quantization_type quant_config.compute_dtype optim_config.lr optim_config.wd
     optim_config.momentum optim_config.nesterov optim_config.ns_steps optim_config.adamw_betas optim_config.adamw_eps
     dft_alpha bias_activation_fusion apply_rope_fusion distributed_timeout megatron_pretrained_checkpoint
+    checkpoint_dir prompt_template dev_ratio resume_lora_training source_prefix
     calculate_per_token_loss messages formatting role_tag content_tag user_tag assistant_tag
     """
     )

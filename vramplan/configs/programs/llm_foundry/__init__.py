@@ -30,6 +30,7 @@ UNDERSTOOD = names(
     algorithms.gradient_clipping.clipping_type algorithms.gradient_clipping.clipping_threshold
     global_train_batch_size device_train_batch_size device_train_microbatch_size precision
     fsdp_config fsdp_config.sharding_strategy fsdp_config.mixed_precision fsdp_config.activation_checkpointing
+    fsdp_config.mixed_precision.*
     fsdp_config.limit_all_gathers
     fsdp_config.activation_checkpointing_reentrant fsdp_config.activation_cpu_offload fsdp_config.cpu_offload
     fsdp_config.data_parallel_shard_degree fsdp_config.data_parallel_replicate_degree tp_config
@@ -329,6 +330,9 @@ def _sharding(sheet: Sheet, meaning: Meaning) -> bool:
     return word != "ddp"
 
 
+DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
+
+
 def _precision(sheet: Sheet, meaning: Meaning, sharded: bool) -> None:
     half = sheet.word("precision", PRECISIONS)
     if half is None:
@@ -337,10 +341,18 @@ def _precision(sheet: Sheet, meaning: Meaning, sharded: bool) -> None:
         meaning.say("precision", "fsdp-fp8" if half == "fp8" and sharded else half, "precision")
         return
     meaning.say("precision", f"fsdp-{half}" if sharded else f"amp-{half}", "precision", "fsdp_config.mixed_precision")
-    mixed = (sheet.text("fsdp_config.mixed_precision") or "DEFAULT").upper()
-    if sharded:
-        reduce = half if mixed == "PURE" else "fp32"
-        meaning.say("parallel.reduce_dtype", reduce, "fsdp_config.mixed_precision")
+    key = "fsdp_config.mixed_precision"
+    each = sheet.under(key)  # types by their names, as Composer has it beside its three words
+    mixed = (sheet.text(key) or "DEFAULT").upper()
+    if not sharded:
+        return
+    reduce = half if mixed == "PURE" else "fp32"
+    if each:
+        reduce = DTYPES.get(str(each.get("reduce_dtype")).removeprefix("torch.").lower(), "fp32")
+        parameters = str(each.get("param_dtype") or half).removeprefix("torch.").lower()
+        if DTYPES.get(parameters) != half:
+            meaning.lack(f"{key}.param_dtype", f"parameters are gathered in {parameters}, and {half} is counted")
+    meaning.say("parallel.reduce_dtype", reduce, f"{key}.reduce_dtype" if each else key)
 
 
 def _batch(sheet: Sheet, meaning: Meaning) -> None:

@@ -38,12 +38,18 @@ def read_command(asked: MegatronMeaning) -> None:
     if SERVES.search(program) or SERVING_TASK.search(sheet.text("task") or ""):
         message = f"{program} generates, evaluates or converts and trains nothing"
         sheet.refuse("program", message, "give the script of a training run")
+    for key in ("incoming_requests_per_sec", "incoming_requests_per_step"):  # of tests of inference
+        if sheet.given(key):
+            sheet.refuse(key, "the file answers requests and trains nothing", "give the script of a training run")
     if sheet.given("retro_tasks"):  # tools/retro, which embeds and indexes texts with arguments of a BERT
         message = "the script prepares texts for a retriever and trains nothing"
         sheet.refuse("retro_tasks", message, "give the script of a training run")
     if sheet.flag("retro_add_retriever"):
         message = "a model that attends to retrieved texts is not modelled"
         sheet.refuse("retro_add_retriever", message, "give the script of a language model without a retriever")
+    if program.startswith("pretrain_vision"):  # of releases before core 0.20
+        message = "a model of images is not modelled as Megatron computes it"
+        sheet.refuse("program", message, "--model vit-base-patch16-224, without the file")
     kind = model.kind_of(asked, program)
     length = asked.count("seq_length", "sequence_length")
     model.model_of(asked, kind)

@@ -198,7 +198,7 @@ UNMODELLED = {
     "patch_dim": "images",
     "img_h": "images",
     "img_w": "images",
-    "langrl_env_config": "reinforcement learning: an engine for inference beside training",
+    "langrl_*": "reinforcement learning: an engine for inference beside training",
     "logits_*": "distillation from stored logits",
 }
 

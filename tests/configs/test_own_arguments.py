@@ -1,0 +1,330 @@
+"""Settings of somebody's own: by their names, by the script that declares them, and of programs that many run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.own_names import is_quiet
+from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
+
+COMMAND = (
+    "torchrun --nproc_per_node 2 {} --model_name_or_path gpt2 --per_device_train_batch_size 2 --bf16 --output_dir o"
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["train_file_dir", "eval_split_ratio", "dataset_id", "min_lr_ratio", "log_freq", "subset", "messages_field"]
+)
+def test_names_of_data_logs_and_schedules_count_for_nothing(name: str) -> None:
+    assert is_quiet(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("eval_batch_size", "train_dtaa_dir", "max_text_len", "data_parallel", "use_moe", "size", "model_dir"),
+        *("lora_data", "train_type", "training_mode", "data_type", "max_length_train"),
+    ],
+)
+def test_a_name_with_any_other_word_or_a_slip_is_not_one_of_them(name: str) -> None:
+    assert not is_quiet(name)
+
+
+def test_what_a_scripts_own_settings_say_of_data_is_told_and_the_rest_refused() -> None:
+    own = COMMAND.format("own/tune.py") + " --block_size 128 --train_file_dir d"
+    found = meant(own + "\n", "run.sh")
+    assert "train_file_dir" in [source.key for source in found.without_effect]
+    assert any("train_file_dir" in note and "somebody's own" in note for note in found.notes)
+    with pytest.raises(InputError, match="vision_tokens"):
+        meant(own + " --vision_tokens 4\n", "run.sh")
+
+
+def test_a_fork_of_nanogpt_may_say_how_its_run_is_called_but_not_make_another_model() -> None:
+    text = "n_layer = 4\nn_head = 4\nn_embd = 128\nblock_size = 64\nmax_iters = 10\nname = 'a'\ntrain_data_path = 'b'\n"
+    holds(job(text, "train_own.py"), runtime="nanogpt", sequence_length=64)
+    calculated = job(text.replace("n_embd = 128", "n_embd = n_head * 48"), "train_own.py")
+    assert calculated["model"]["hidden_size"] == 192
+    with pytest.raises(InputError, match="n_latent"):
+        job(text + "n_latent = 8\n", "train_own.py")
+
+
+SCRIPT = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+from own_arguments import DataArguments
+
+@dataclass
+class ModelArguments:
+    model_name_or_path: str
+    fuse_things: bool = False
+    use_lora: bool = field(default=True, metadata={"help": "adapters"})
+    lora_rank: int = field(default=4)
+
+@dataclass
+class Arguments(TrainingArguments):
+    optim: str = field(default="adafactor")
+    model_max_length: int = field(default=384)
+
+parser = HfArgumentParser((ModelArguments, DataArguments, Arguments))
+"""
+
+
+def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tmp_path: Path) -> None:
+    """Without the script `--fuse_things` may be a slip; with it, it is an argument of which nothing is known here."""
+    folder = tmp_path / "scripts"
+    (tmp_path / "src").mkdir()
+    folder.mkdir()
+    run = folder / "run.sh"
+    run.write_text(COMMAND.format("src/tune.py") + " --fuse_things True --pieces 3\n", "utf-8")
+    with pytest.raises(InputError, match="fuse_things"):
+        read_files([str(run)], Wanted())
+    (tmp_path / "src" / "tune.py").write_text(SCRIPT, "utf-8")
+    with pytest.raises(InputError) as error:
+        read_files([str(run)], Wanted())
+    assert [problem.key for problem in error.value.problems] == ["pieces"]
+    (tmp_path / "src" / "tune.py").write_text(SCRIPT.replace("fuse_things", "tune_things"), "utf-8")
+    run.write_text(run.read_text("utf-8").replace("fuse_things", "tune_things"), "utf-8")
+    with pytest.raises(InputError, match="tune_things: is not understood"):  # which may say what is trained
+        read_files([str(run)], Wanted())
+    (tmp_path / "src" / "tune.py").write_text(SCRIPT, "utf-8")
+    run.write_text(run.read_text("utf-8").replace("tune_things", "fuse_things"), "utf-8")
+    (tmp_path / "src" / "own_arguments.py").write_text(
+        "from dataclasses import dataclass\n\n@dataclass\nclass DataArguments:\n    pieces: int = 1\n", "utf-8"
+    )
+    found = read_files([str(run)], Wanted())
+    assert set(found.unmodelled) == {"fuse_things", "pieces"}
+    told = {value.key: value.value for value in found.values}
+    holds(told, sequence_length=384, optimizer="adafactor", adapter__rank=4, adapter__kind="lora", parallel__data=2)
+    assert any("tune.py is beside the command" in note for note in found.notes)
+
+
+def test_options_may_be_declared_in_a_module_beside_the_script(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --pieces 3 --max_seq_length 64\n", "utf-8")
+    script = "import argparse\nfrom options import add_options\nadd_options(argparse.ArgumentParser())\n"
+    (tmp_path / "tune.py").write_text(script, "utf-8")
+    (tmp_path / "options.py").write_text(
+        "def add_options(parser):\n    parser.add_argument('--pieces', type=int, default=1)\n", "utf-8"
+    )
+    assert set(read_files([str(run)], Wanted()).unmodelled) == {"pieces"}
+
+
+def test_a_script_that_is_not_python_or_not_there_declares_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --max_length 64\n", "utf-8")
+    before = read_files([str(run)], Wanted()).job
+    (tmp_path / "tune.py").write_text("not python at all {", "utf-8")
+    assert read_files([str(run)], Wanted()).job == before
+
+
+def test_what_a_sourced_file_would_say_is_asked_for() -> None:
+    text = "source ./settings.sh\n" + COMMAND.format("tune.py") + " --max_length $LENGTH --run_name $NAME\n"
+    found = meant(text, "run.sh")
+    assert "$LENGTH" in found.open["sequence_length"]
+    assert any("settings.sh" in note and "asked for" in note for note in found.notes)
+
+
+CHAT = (
+    "deepspeed --num_gpus 4 {}main.py --data_split 2,4,4 --model_name_or_path facebook/opt-1.3b --deepspeed "
+    "--zero_stage "
+)
+
+
+def test_deepspeed_chat_makes_its_configuration_of_its_arguments() -> None:
+    """get_train_ds_config: 3e7 parameters gathered and prefetched, clipped at 1, fp16 unless bf16 is asked for."""
+    found = job(CHAT.format("training/step1_supervised_finetuning/") + "3 --offload --gradient_checkpointing\n", "a.sh")
+    holds(
+        found,
+        runtime="deepspeed",
+        precision="mixed-fp16",
+        micro_batch_size=16,
+        sequence_length=512,
+        parallel__sharding="zero3",
+        parallel__stage3_max_live_parameters=30_000_000,
+        parallel__data=4,
+        max_gradient_norm=1.0,
+        offload=["optimizer", "gradients", "parameters"],
+        activation_checkpointing="full",
+        adapter__kind=None,
+        loss=None,
+    )
+    more = "0 --dtype bf16 --max_seq_len 256 --lora_dim 8 --only_optimize_lora --print_loss --dropout 0.0\n"
+    lora = meant(CHAT.format("") + more, "a.sh")
+    told = {value.key: value.value for value in lora.values}
+    holds(told, precision="mixed-bf16", parallel__sharding="ddp", sequence_length=256, adapter__rank=8, dropout=0.0)
+    assert "lora_dim" not in lora.unmodelled
+    assert "lora_dim" in meant(CHAT.format("") + more.replace("--only_optimize_lora ", ""), "a.sh").unmodelled
+
+
+@pytest.mark.parametrize(
+    ("more", "loss"), [("--num_padding_at_beginning 1", "reward"), ("--beta 0.1", "dpo"), ("--print_loss", None)]
+)
+def test_deepspeed_chat_trains_what_its_arguments_are_of(more: str, loss: str | None) -> None:
+    found = meant(CHAT.format("") + f"2 {more}\n", "a.sh")
+    told = {value.key: value.value for value in found.values}
+    holds(told, loss=loss, runtime="transformers" if loss else "deepspeed")
+    assert "loss" not in found.open
+    assert "--loss standard" in meant(CHAT.format("") + "2\n", "a.sh").open["loss"]
+
+
+def test_deepspeed_chats_third_step_is_refused() -> None:
+    with pytest.raises(InputError, match="step 3"):
+        meant(CHAT.format("") + "2 --actor_zero_stage 2 --actor_model_name_or_path a\n", "a.sh")
+
+
+LLAVA = (
+    "deepspeed llava/train/train_mem.py --version v1 --vision_tower openai/clip-vit-large-patch14-336 --bf16 True "
+    "--mm_projector_type mlp2x_gelu --model_max_length 2048 --per_device_train_batch_size 4 "
+    "--gradient_checkpointing True "
+)
+
+
+def test_llavas_scripts_are_counted_as_transformers_computes_the_model() -> None:
+    whole = job(LLAVA + "--model_name_or_path lmsys/vicuna-7b-v1.5\n", "run.sh")
+    holds(whole, model="llava-1.5-7b", frozen=["vision_encoder"], attention="flash", sequence_length=2048)
+    first = job(LLAVA + "--model_name_or_path lmsys/vicuna-13b-v1.5 --tune_mm_mlp_adapter True\n", "run.sh")
+    holds(first, model="llava-1.5-13b", frozen=["vision_encoder", "language_model", "lm_head"])
+    lora = meant(LLAVA + "--model_name_or_path liuhaotian/llava-v1.5-7b --lora_enable True --lora_r 128\n", "run.sh")
+    told = {value.key: value.value for value in lora.values}
+    holds(told, adapter__rank=128, adapter__modules_to_save=["linear_1", "linear_2"], frozen=None)
+    assert "lora_enable" in lora.unmodelled
+    asked = meant(LLAVA + "--model_name_or_path ./checkpoints/$VERSION\n", "run.sh")
+    assert "--model llava-1.5-7b" in asked.open["model"]
+
+
+def test_llavas_scripts_put_other_language_models_behind_other_encoders() -> None:
+    """Of the sizes of both; LLaVA-NeXT says which parts it trains."""
+    text = LLAVA.replace("openai/clip-vit-large-patch14-336", "google/siglip-so400m-patch14-384")
+    text += "--model_name_or_path Qwen/Qwen2-7B --mm_tunable_parts mm_mlp_adapter,mm_language_model\n"
+    found = meant(text, "run.sh")
+    told = {value.key: value.value for value in found.values}
+    model = told["model"]
+    assert (model["family"], model["vision_layers"], model["layers"], model["qkv_bias"]) == ("llava", 27, 28, True)
+    holds(told, frozen=["vision_encoder"])
+    assert "SigLIP" in found.unmodelled["vision_tower"]
+
+
+@pytest.mark.parametrize("model", ["microsoft/phi-2", "mistralai/Mixtral-8x7B-v0.1"])
+def test_another_language_model_in_the_code_of_llava_is_refused(model: str) -> None:
+    with pytest.raises(InputError, match="behind an encoder"):
+        meant(LLAVA + f"--model_name_or_path {model}\n", "run.sh")
+
+
+def test_a_program_made_from_nanogpt_may_have_names_that_train_py_passes_over() -> None:
+    text = "n_layer = 4\nn_head = 4\nn_embd = 128\nblock_size = 64\nmax_iters = 10\nstart = 'a'\noperator = '+'\n"
+    found = meant(text, "train_own.py")
+    assert {"start", "operator"} <= set(found.unmodelled)
+    with pytest.raises(InputError, match="bacth_size"):
+        meant(text + "bacth_size = 4\n", "train_own.py")
+    with pytest.raises(InputError, match="use_moe"):
+        meant(text + "use_moe = True\n", "train_own.py")
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "length", "target"),
+    [
+        ("gpt2", "--max_source_length {} --max_target_length {}", 192, None),
+        ("google-t5/t5-small", "--max_source_length {} --max_target_length {}", 128, 64),
+        ("gpt2", "--source_max_len {} --target_max_len {}", 192, None),
+    ],
+)
+def test_two_lengths_are_of_one_text_where_a_model_has_no_decoder_apart(
+    model: str, keys: str, length: int, target: int | None
+) -> None:
+    text = COMMAND.format("tune.py").replace("gpt2", model) + " " + keys.format(128, 64) + "\n"
+    holds(job(text, "run.sh"), sequence_length=length, target_length=target)
+
+
+OWN_TRAINER = """
+from own import OwnTrainer
+from transformers import AutoModelForCausalLM
+from trl import {config}
+
+model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config={quantized})
+args = {config}(output_dir="o", max_length=256, per_device_train_batch_size=2, num_generations=known.later)
+OwnTrainer(model=model, args=args, train_dataset=rows).train()
+"""
+
+
+def test_a_trainer_of_another_module_is_known_by_its_arguments() -> None:
+    found = meant(OWN_TRAINER.format(config="SFTConfig", quantized=None), "own.py")
+    holds({value.key: value.value for value in found.values}, sequence_length=256, micro_batch_size=2)
+    assert any("OwnTrainer" in note and "not counted" in note for note in found.notes)
+    sampled = meant(OWN_TRAINER.format(config="GRPOConfig", quantized=None), "own.py")
+    assert "GRPO samples answers" in sampled.open["loss"]
+
+
+def test_how_weights_are_quantized_is_asked_for_where_only_the_run_knows() -> None:
+    found = meant(OWN_TRAINER.format(config="SFTConfig", quantized="made_of(arguments)"), "own.py")
+    assert "made_of(arguments)" in found.open["quantization"]
+
+
+def test_a_trainer_with_a_loss_of_its_own_is_told_so() -> None:
+    text = OWN_TRAINER.format(config="TrainingArguments", quantized=None).replace("max_length=256, ", "")
+    text = text.replace("from own import OwnTrainer", "from transformers import Trainer, TrainingArguments")
+    own = "class OwnTrainer(Trainer):\n    def {}(self, model, inputs):\n        return model(**inputs)\n"
+    plain = meant(text + own.format("floating_point_ops"), "own.py")
+    assert not any("not counted" in note for note in plain.notes)
+    lossy = meant(text + own.format("compute_loss"), "own.py")
+    assert any("OwnTrainer" in note and "not counted" in note for note in lossy.notes)
+
+
+def test_sections_of_deepspeeds_file_below_accelerates_reach_nobody() -> None:
+    text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 3\n"
+    found = meant(text + "  zero_optimization:\n    stage: 2\n    overlap_comm: true\n", "a.yaml")
+    holds({value.key: value.value for value in found.values}, parallel__sharding="zero3", precision="mixed-bf16")
+    assert any("zero_optimization of DeepSpeed's own file reach nobody" in note for note in found.notes)
+    with pytest.raises(InputError, match="offload_param_dvice"):
+        meant(text + "  offload_param_dvice: cpu\n", "a.yaml")
+
+
+@pytest.mark.parametrize(("reduce", "told"), [("fp32", "fp32"), ("bf16", "bf16")])
+def test_composers_types_of_fsdp_by_their_names(reduce: str, told: str) -> None:
+    text = f"""
+    max_seq_len: 512
+    model: {{name: mpt_causal_lm, d_model: 128, n_heads: 4, n_layers: 2, vocab_size: 1000}}
+    optimizer: {{name: decoupled_adamw, lr: 0.001}}
+    global_train_batch_size: 8
+    device_train_microbatch_size: 2
+    precision: amp_bf16
+    fsdp_config:
+      sharding_strategy: FULL_SHARD
+      mixed_precision: {{param_dtype: bf16, reduce_dtype: {reduce}, buffer_dtype: bf16}}
+    """
+    holds(job(text, "f.yaml"), precision="fsdp-bf16", parallel__reduce_dtype=told)
+
+
+def test_a_file_of_llama_factory_that_answers_trains_nothing() -> None:
+    text = "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\ncutoff_len: 64\ndataset: a\n{}: true\n"
+    with pytest.raises(InputError, match="trains nothing"):
+        job(text.format("do_predict"), "lf.yaml")
+    assert job(text.format("do_predict: true\ndo_train"), "lf.yaml")["sequence_length"] == 64
+
+
+def test_a_file_for_deepspeeds_tuner_is_deepspeeds() -> None:
+    text = '{"train_micro_batch_size_per_gpu": "auto", "autotuning": {"enabled": true, "fast": true}}'
+    found = meant(text, "ds_config_tune.json")
+    assert found.program == "deepspeed"
+    assert "micro_batch_size" in found.open
+
+
+def test_a_number_of_gpus_that_only_the_caller_knows_is_none() -> None:
+    text = "deepspeed --num_gpus $1 --bind_cores_to_rank tune.py --model_name_or_path gpt2 --max_seq_length 64 --bf16\n"
+    assert "parallel.data" in meant(text, "run.sh").open
+
+
+def test_a_megatron_file_that_answers_requests_trains_nothing() -> None:
+    text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --micro-batch-size: 1\n"
+    with pytest.raises(InputError, match="answers requests"):
+        job(text + "  --incoming-requests-per-sec: -1\n", "model_config.yaml")
+
+
+def test_bits_of_scripts_made_from_qlora() -> None:
+    text = COMMAND.format("own_qlora.py") + " --max_seq_length 64 --bits {} --double_quant --quant_type nf4\n"
+    assert job(text.format(4), "run.sh")["quantization"] == "nf4-double"
+    holds(job(text.format(16), "run.sh"), quantization=None)

@@ -1,0 +1,82 @@
+"""What lies around a file: modules that it imports, scripts that it sources, the script that its command starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from vramplan.catalog.text import read_text
+from vramplan.configs import data_files, own_arguments
+from vramplan.configs.constructed import Beside
+from vramplan.configs.written import Written
+from vramplan.errors import InputError
+
+PARENTS = 6  # folders above a file in which what it names or imports may begin
+
+
+def imported(file: str) -> Beside:
+    """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
+
+    The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
+    looked for beside the file. A file of data is found by its path from the file's folder or one above it, or by its
+    name beside the file.
+    """
+    folder = os.path.dirname(os.path.abspath(file))
+    above = [folder]
+    while len(above) < PARENTS and os.path.dirname(above[-1]) != above[-1]:
+        above.append(os.path.dirname(above[-1]))
+
+    def text_of(module: str) -> tuple[str, str] | None:
+        if module.endswith(data_files.SUFFIXES):
+            names = [os.path.join(one, module) for one in above]
+            names.append(os.path.join(folder, os.path.basename(module)))
+            path = next((name for name in names if os.path.isfile(name)), None)
+            try:
+                return None if path is None else (read_text(path), path)
+            except InputError:
+                return None
+        parts = module.split(".")
+        places = [
+            (one, parts.index(os.path.basename(one)) + 1) for one in reversed(above) if os.path.basename(one) in parts
+        ]
+        for place, at in places or [(folder, len(parts) - 1)]:
+            path = os.path.join(place, *parts[at:]) + ".py"
+            try:
+                if parts[at:] and os.path.isfile(path):
+                    return read_text(path), path
+            except InputError:
+                continue
+        return None
+
+    return text_of
+
+
+def declared(program: str, file: str) -> Written | None:
+    """The arguments of the script that a command starts, where it stands below the file's folder or one above it."""
+    if not program.endswith(".py"):
+        return None
+    folder = os.path.dirname(os.path.abspath(file))
+    for _ in range(PARENTS):
+        path = os.path.normpath(os.path.join(folder, program))
+        if os.path.isfile(path):
+            try:
+                return Written(own_arguments.declared(read_text(path), path, imported(path)), path)
+            except InputError:
+                return None
+        folder = os.path.dirname(folder)
+    return None
+
+
+def sourced(file: str) -> Callable[[str], str | None]:
+    """What finds a script by the end of its path, from the folder of the file: `$HERE/../common.sh` is above it."""
+    folder = os.path.dirname(file)
+
+    def text_of(name: str) -> str | None:
+        parts = name.split("/")
+        ends = [os.path.join(folder, *parts[at:]) for at in range(len(parts)) if parts[at]]
+        try:
+            return next((read_text(path) for path in ends if os.path.isfile(path)), None)
+        except InputError:
+            return None
+
+    return text_of

@@ -1,0 +1,76 @@
+"""The arguments that a Python script declares: fields of its data classes and options of `argparse`, with defaults.
+
+The script that a command starts is parsed where it stands beside the command, never executed. An argument that it
+declares is no slip, whatever it does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from vramplan.configs.constructed import Beside
+from vramplan.configs.evaluated import ScriptNames
+from vramplan.configs.forms import NotConstant
+from vramplan.configs.noted_names import name_of
+from vramplan.errors import InputError
+
+PARSER = "ArgumentParser("
+PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+
+
+def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
+    """The arguments of a script by name: their defaults, None where there is none that its text says."""
+    try:
+        names = ScriptNames(text, file, beside)
+    except InputError:
+        return {}
+    found: dict[str, Any] = {}
+    beside_it = [names, *_modules(names, beside)]
+    if any(PARSER in ast.unparse(place.tree) for place in beside_it):
+        for place in beside_it:
+            found |= {name: None for name in _options(place) if name not in found}
+            found |= {name: _default(place, value) for name, value in place.arguments.items()}
+    for place in beside_it if _parses_classes(names) else ():
+        for node in ast.walk(place.tree):
+            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list):
+                found |= {name: None for name in _annotated(node) if name not in found}
+                found |= {name: _default(place, value) for name, value in place.fields.get(node.name, {}).items()}
+    return found
+
+
+def _parses_classes(names: ScriptNames) -> bool:
+    """Whether a script parses its command line into data classes."""
+    return any(name_of(call).rpartition(".")[2] in PARSERS for call in names.calls())
+
+
+def _modules(names: ScriptNames, beside: Beside) -> Iterator[ScriptNames]:
+    """The modules beside a script of which it takes something by its name."""
+    for module in dict.fromkeys(module for module, name in names.imported.values() if module and name):
+        found = beside(module)
+        if found is not None:
+            try:
+                yield ScriptNames(*found)
+            except InputError:
+                continue
+
+
+def _options(names: ScriptNames) -> Iterator[str]:
+    """The options of `argparse`, also those without a default."""
+    for call in names.calls():
+        words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        if name_of(call).endswith("add_argument") and words:
+            name = next((word for word in words if word.startswith("--")), words[0])
+            yield name.lstrip("-").replace("-", "_")
+
+
+def _annotated(node: ast.ClassDef) -> Iterator[str]:
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            yield line.target.id
+
+
+def _default(names: ScriptNames, node: ast.expr) -> Any:
+    value = names.value(node)
+    return None if isinstance(value, NotConstant) else value

@@ -1,0 +1,76 @@
+"""Settings that people add to a program: what their names say of data, of what is logged, and of the schedule.
+
+Scripts around the Trainer and programs made from nanoGPT have settings of their own, and no table can have all of them.
+One counts for nothing where every word of its name says where data lie, which part of them is taken, what is written
+down, or how fast a model learns. A name with any other word stays not understood, and so does one with a slip, as
+`eval_dtaa_path`.
+"""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SUBJECTS = _words(
+    """
+    data dataset datasets corpus train training eval evaluation evaluate valid validation val dev test tests
+    json jsonl csv parquet arrow mds subset mixture curriculum shuffle sampling seed annotation annotations
+    log logs logging wandb tensorboard swanlab mlflow tracking report run experiment exp project entity notes
+    save saving saved cache cached tokenizer tokenized preprocess preprocessing preprocessed processing
+    message messages conversation dialogue instruction question answer template column columns field fields
+    lr learning scheduler schedule warmup decay metric metrics verbose deterministic reasoning think
+    assistant role roles disk
+    """
+)
+"""What a setting may be of; one of these words must be there."""
+
+FURTHER = _words(
+    """
+    file files dir dirs directory folder path paths root url uri name names id ids json split splits ratio percent
+    percentage proportion fraction num number count max min samples sample examples example size percentage format
+    formats type kind style strategy mode freq frequency interval every steps step iters iter epoch epochs text texts
+    sort by from to in out output outputs input inputs source user system keys key tags tag
+    on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
+    start end eta rate proc procs workers worker threads load index indices inds sampler extract once
+    """
+)
+"""Words that say more of it, and nothing of a model, a batch or a length."""
+
+ALONE = _words("name subset notes comment tags")
+"""Names of one word that say how a run is called, or which data it takes."""
+
+HOW = _words("type kind style strategy mode")
+OF_TRAINING = _words("train training run experiment exp learning data")
+"""`train_type: lora` and `data_type: bf16` are of no data: such words need another subject, as `dataset_type` has."""
+
+DECISIVE = _words(
+    """
+    lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze tune trainable moe
+    expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
+    length len
+    """
+)
+"""Words of what is trained, how, how much of it at a time, and on how many devices: a setting with one of them is not
+passed over."""
+
+
+KEPT = _words("save export merge merged log push upload")
+"""Words with which settings begin that say what becomes of a model."""
+
+
+def may_decide(name: str) -> bool:
+    """Whether a setting that a script declares may say what is trained, or how: not `save_lora`, of what is kept."""
+    first, *words = name.lower().split("_")
+    return first not in KEPT and any(word in DECISIVE for word in (first, *words))
+
+
+def is_quiet(name: str) -> bool:
+    """Whether a name says of data, of what is written down, or of the schedule, and of nothing else."""
+    words = name.lower().split("_")
+    known = all(word in SUBJECTS or word in FURTHER for word in words)
+    subjects = [word for word in words if word in SUBJECTS]
+    if any(word in HOW for word in words):
+        subjects = [word for word in subjects if word not in OF_TRAINING]
+    return name in ALONE or (known and bool(subjects))

@@ -1,0 +1,39 @@
+"""The words of one command: the program that only the caller names, and what is written to files or handed on."""
+
+from __future__ import annotations
+
+import re
+
+from vramplan.configs.shell.expanding import CLOSE, OPEN, Argument, unknowns
+
+_WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
+LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
+
+
+def named_by_caller(arguments: list[Argument]) -> int | None:
+    """The place of a program that only the caller names, `torchrun --nproc_per_node 8 $SCRIPT --lr 1`; else None."""
+    texts = [item.text for item in arguments]
+    starts = next((at for at, text in enumerate(texts) if text.rsplit("/", 1)[-1] in LAUNCHERS), None)
+    if starts is None or "-m" in texts:
+        return None
+    for at in range(starts + 1, len(texts) - 1):
+        before, after = texts[at - 1], texts[at + 1]
+        is_value = before.startswith("-") and "=" not in before
+        alone = unknowns(texts[at]) and texts[at] == f"{OPEN}{unknowns(texts[at])[0]}{CLOSE}"
+        if alone and not is_value and after.startswith("--"):
+            return at
+    return None
+
+
+def without_redirections(arguments: list[Argument]) -> list[Argument]:
+    """The arguments of a command that was the text of a variable, up to a pipe."""
+    kept: list[Argument] = []
+    target = False
+    for item in arguments:
+        if item.text == "|":
+            break
+        found = _WRITTEN.fullmatch(item.text)
+        if found is None and not target:
+            kept.append(item)
+        target = found is not None and not found["target"]
+    return kept
