@@ -29,6 +29,11 @@ def no_reentrant(name: str) -> str | None:
     return reason
 
 
+def reads_first_stack(name: str) -> bool:
+    """Whether each block of the second stack reads what the first one gave: without `reads_first_stack` it does not."""
+    return own(name, "reads_first_stack", False) is True
+
+
 def no_flat_parameters(name: str) -> str | None:
     """Why FSDP1 is not answered for the family; None where it is, or where nobody said why."""
     reason: str | None = own(name, "no_flat_parameters", None)
