@@ -56,6 +56,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             # further than this walk: with one function for several layers few modules are left that have some
             keeps_frozen=setup.adapter is not None and bool(setup.adapter.kernels),
             own_adam=setup.optimizer in ADAM,
+            bounds_norm=setup.max_gradient_norm is not None,
         )
         # gradients that stay where they are are those of each block
         every = tape.unrolled or tape.is_certain or not setup.sharding.zero.contiguous_gradients
@@ -82,6 +83,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         accumulating=setup.accumulating,
         rank=setup.rank,
         own_adam=setup.optimizer in ADAM,
+        bounds_norm=setup.max_gradient_norm is not None,
     )
     if setup.offload:
         return Offloaded(tape, policy, order)

@@ -36,6 +36,7 @@ class WorstDevicePolicy(NamedTuple):
     accumulating: bool = False  # earlier micro-steps have left gradients
     scales_loss: bool = True
     own_adam: bool = True  # FusedAdam, which has a buffer
+    bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 

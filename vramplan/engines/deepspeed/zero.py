@@ -35,6 +35,18 @@ OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_b
 NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
 
 
+def scale_by_norm(tape: Tape) -> None:
+    """The factor that bounds the norm of a flat gradient, which it is multiplied by in place.
+
+    Source: stage_1_and_2.py and stage3.py, unscale_and_clip_grads.
+    """
+    _clip = tape.new("clamp", (), FP32, False)
+    _combined = tape.new("mul", (), FP32, False)
+    inverse = tape.new("reciprocal", (), FP32, False)
+    factor = tape.new("mul", (), FP32, False)
+    del inverse, factor
+
+
 class ZeroIteration(Shards):
     """The walk of one iteration: buckets, the part's own gradients, and the step."""
 
@@ -364,6 +376,8 @@ class ZeroIteration(Shards):
             self.fp32 = tape.new("_to_copy", (layout.part,), FP32, False, category="gradients")
         del flat
         self.own = self.padding = None
+        if self.policy.bounds_norm:
+            scale_by_norm(tape)
         del scaled, total
 
     def _look_for_overflow(self) -> None:

@@ -27,3 +27,4 @@ class Zero3Policy(NamedTuple):
     outer_modules: int = OUTER_MODULES
     keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
     own_adam: bool = True  # FusedAdam, which has a buffer
+    bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
