@@ -34,7 +34,7 @@ class FlatParameters(FullyShard):
 
     weights_are_views = True
     casts_buffers = True
-    reduces_in_backward = hooks_stay_outside = hooks_every_input = gradients_in_pieces = False  # as FSDP2 alone does
+    reduces_in_backward = hooks_every_input = gradients_in_pieces = False  # as FSDP2 alone does
     keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
 
     def __init__(
@@ -116,6 +116,8 @@ class FlatParameters(FullyShard):
         Source: _runtime_utils.py, _post_forward_reshard.
         """
         self.here.discard(unit)
+        if self.tape.direction == "recompute" and self.policy.reshards_after_forward:
+            unit.gathered = None  # inside of a reentrant checkpoint
         return super().leave(unit, result)
 
     def after_model(self, loss: Tensor) -> Tensor:
