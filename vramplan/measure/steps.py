@@ -318,7 +318,7 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
 
 
 def _let_gradients_go(loop: Loop) -> None:
-    """What the optimizer steps has none from now on: under FSDP a model may have other parameters between the passes."""
+    """Those of what the optimizer steps: under FSDP a model may have other parameters between its passes."""
     steps = loop.optimizer is not None and loop.job.optimizer != LOMO
     (loop.optimizer if steps else loop.model).zero_grad(set_to_none=True)
 

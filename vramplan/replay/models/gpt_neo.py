@@ -13,8 +13,8 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
-    HEAD_LOSSES,
     ACTIVATIONS,
+    HEAD_LOSSES,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
