@@ -177,6 +177,7 @@ class FlatParameters(FullyShard):
             return
         if self.is_trained(unit):
             unit.accumulated = [self.tape.new("add_", (total,), dtype, False, category="gradients")]
+            self._were_there(unit.accumulated)
         if not self.policy.reshards_after_forward:
             gathered = self.tape.new("all_gather", (own * self.policy.shards,), dtype, False, category=GATHERED)
             unit.gathered = [self.tape.on_another_stream(gathered)]
