@@ -28,3 +28,4 @@ class Zero3Policy(NamedTuple):
     keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
     own_adam: bool = True  # FusedAdam, which has a buffer
     bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
+    steps: tuple[str, str] | None = None  # PyTorch's optimizer and its implementation; None: a kernel of another's
