@@ -378,6 +378,14 @@ def test_options_may_come_as_text() -> None:
             "checkpoint_reentrant: true contradicts selective-op",
         ),
         ({"checkpoint_reentrant": True, "model": "bloom-560m"}, "is not modelled for bloom"),
+        (
+            {"checkpoint_reentrant": True, "activation_checkpointing": "every:2", "model": "bart-base"},
+            "true cannot run for bart with every:2: backward goes through the encoder once for each checkpoint",
+        ),
+        (
+            {"checkpoint_reentrant": True, "activation_checkpointing": "optimal", "model": "bart-base"},
+            "checkpoint_reentrant: true is not modelled for bart with optimal",
+        ),
         ({"offload": ["activations", "optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"grad_scaler": True}, "grad_scaler: true belongs to amp-fp16 and fsdp-fp16"),
         ({"grad_scaler": True, "precision": "amp-fp16", "weight_dtype": "fp16"}, "unscales no fp16 gradients"),

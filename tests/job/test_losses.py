@@ -188,7 +188,6 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
         ({"dpo_reference": "models"}, "dpo_reference: 'models' is not a known value (did you mean model?)"),
         ({"runtime": "pytorch"}, "loss: dpo is TRL's, over the Trainer of transformers"),
         ({"model": "bert-base-uncased"}, "loss: dpo is modelled for causal language models"),
-        ({"model": "bloom-560m"}, "loss: dpo is not modelled for bloom"),
         ({"hold_outputs": True}, "hold_outputs: true contradicts dpo"),
         (
             {"label_smoothing": 0.1},

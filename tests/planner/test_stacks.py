@@ -10,6 +10,7 @@ from vramplan.planner.checkpoints import checkpoint_ranges, segments_of
 from vramplan.planner.stacks import checkpoint_ranges_in, segments_in
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.models.stacks import split_at
+from vramplan.replay.placed import walks_first_stack_again
 
 STRATEGIES = st.sampled_from(
     ["none", "full", "sqrt", "every:2", "every:3", "every:50", "selective-layer:2", "selective"]
@@ -41,3 +42,22 @@ def test_runs_over_both_stacks_are_cut() -> None:
     assert split_at((Segment(5, 2, True),), 4) == ((Segment(2, 2, True),), (Segment(3, 2, True),))
     with pytest.raises(ValueError, match="from one stack into the other"):
         split_at((Segment(5, 2, True),), 3)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stacks", "again"),
+    [
+        ("full", (3, 2), False),  # the switch of Transformers makes what the encoder gave an argument
+        ("every:2", (3, 2), False),  # one checkpoint of the decoder
+        ("every:2", (3, 3), True),
+        ("sqrt", (3, 2), True),  # each block of the decoder, and not each of the encoder
+        ("sqrt", (2, 2), False),  # the same as full
+        ("layers:[[0,2],[3,3]]", (3, 2), True),  # one checkpoint, and a block that is stored
+        ("layers:[[0,2]]", (3, 2), False),  # none of the decoder's
+        ("every:2", (6,), False),
+    ],
+)
+def test_backward_comes_to_the_encoder_again_for_each_checkpoint_that_captures_it(
+    strategy: str, stacks: tuple[int, ...], again: bool
+) -> None:
+    assert walks_first_stack_again(strategy, stacks) is again

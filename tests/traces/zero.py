@@ -114,6 +114,8 @@ def _optimizer_of(plain: Callable[[ResolvedJob, Any], Any]) -> Callable[[Resolve
     def made(job: ResolvedJob, model: Any) -> Any:
         half = job.precision.rpartition("-")[2]
         precision = half if half == "fp32" else f"pure-{half}"
+        if job.optimizer == "rmsprop":  # of which PyTorch has no fused one
+            job = job._replace(optimizer_implementation="foreach")
         return None if _is_own(job) else plain(job._replace(precision=precision), model)
 
     return made

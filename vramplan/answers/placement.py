@@ -25,7 +25,7 @@ from vramplan.planner.optimal import (
 from vramplan.planner.placements import PlacementSearch
 from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
-from vramplan.replay.models.capable import no_checkpointing
+from vramplan.replay.models.capable import no_checkpointing, reads_first_stack
 from vramplan.replay.models.modules import OUTSIDE_LOSSES
 from vramplan.replay.models.parts import block_lists, block_returns, carried_between_blocks, tells_parts
 from vramplan.results import DOES_NOT_FIT, FITS
@@ -46,6 +46,10 @@ def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> Placemen
     if job.model.stored_blocks:
         message = f"placements are not modelled for {job.model.code}: only blocks of the text can be checkpoints"
         raise UsageError(message, key="model", hint="vramplan fit answers with none, sqrt, full and every:K")
+    if job.checkpoint_reentrant and reads_first_stack(job.model.family):
+        message = f"placements are not modelled with reentrant checkpoints of {job.model.code}"
+        hint = "leave checkpoint_reentrant out, or pin full"
+        raise UsageError(message, key="checkpoint_reentrant", hint=hint)
     if not trains_all(job):
         key = "adapter" if job.adapter is not None else "frozen"
         raise UsageError("placements are modelled only where every weight is trained", key=key)

@@ -144,7 +144,7 @@ def is_made_fused(model: ModelShape) -> bool:
 def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]:
     """The words that may be targets: those of a model with experts count their tensors among the layers."""
     former = former_names(kind, model) if names.stacked else {}
-    whole = () if no_all_linear(published(model), kind, model.task) else (ALL_LINEAR,)
+    whole = () if no_all_linear(model, kind) else (ALL_LINEAR,)
     return tuple(dict.fromkeys((*whole, *layers_of(model, names), *former)))
 
 
@@ -188,7 +188,7 @@ def check_targets(
         message = f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
         return
-    why = no_all_linear(published(model), kind, model.task)
+    why = no_all_linear(model, kind)
     if ALL_LINEAR in targets and why is not None:
         message = f"{ALL_LINEAR} is not modelled for {model_type}, {why}"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))

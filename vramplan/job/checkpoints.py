@@ -8,8 +8,15 @@ from vramplan.catalog.fields import Fields
 from vramplan.engines import FOLDERS, engine_of
 from vramplan.options.words import OPTIMAL
 from vramplan.replay.models import ladder_of
-from vramplan.replay.models.capable import divides_scores_in_place, is_hosted, no_reentrant, selective_strategies
+from vramplan.replay.models.capable import (
+    divides_scores_in_place,
+    is_hosted,
+    no_reentrant,
+    reads_first_stack,
+    selective_strategies,
+)
 from vramplan.replay.models.parts import holds_outputs
+from vramplan.replay.placed import walks_first_stack_again
 from vramplan.values.model import ModelShape
 
 
@@ -37,6 +44,16 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, att
         what = "attention weights" if weights else "position bias"
         message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
         fields.refuse(key, message, hint="leave it out")
+    elif strategy is not None and reads_first_stack(model.family):
+        if strategy == OPTIMAL:
+            message = f"true is not modelled for {model.code} with {OPTIMAL}"
+            fields.refuse(key, message, hint="set it to false, or pin full")
+        elif walks_first_stack_again(strategy, model.stacks):
+            message = (
+                f"true cannot run for {model.code} with {strategy}: backward goes through the encoder once for each "
+                "checkpoint of the decoder, and its graph is gone after the first"
+            )
+            fields.refuse(key, message, hint="set it to false, or use full, whose blocks get it as an argument")
 
 
 def check_optimal(fields: Fields, model: ModelShape) -> None:

@@ -110,7 +110,7 @@ def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     if word in words.PAIR_LOSSES:
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
     if word == words.TILED:
-        return "chunked:N" in known and not model.takes_images
+        return "chunked:N" in known
     return word in known or (word in words.REFERENCED_LOSSES and "dpo" in known)
 
 

@@ -22,7 +22,6 @@ from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_gptq_layers, check_quantization, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
-from vramplan.replay.models import published
 from vramplan.replay.models.capable import may_miss_adapter, no_all_linear
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.precision import PRECISIONS
@@ -272,11 +271,7 @@ class _Adapter:
             elif self.of_program and self.kind != "ia3":
                 known = tuple(word for word in self.of_program if self.is_linear(word)), ()
                 whose = "the default of the runtime"
-            if (
-                not known[0]
-                and self.kind != "ia3"
-                and no_all_linear(published(self.model), self.kind, self.model.task) is None
-            ):
+            if not known[0] and self.kind != "ia3" and no_all_linear(self.model, self.kind) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"

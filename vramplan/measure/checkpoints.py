@@ -52,7 +52,8 @@ def checkpoint(job: ResolvedJob, model: Any) -> None:
     namespace: dict[str, Any] = {}
     exec(python(placement_code(job)), namespace)
     namespace["place_checkpoints"](model, preserve_rng_state=keep)
-    if job.checkpoint_reentrant:  # one whose input needs no gradient trains nothing
+    # one whose input needs no gradient trains nothing; the switch of Transformers asks tokens alone, or for an adapter
+    if job.checkpoint_reentrant and (job.adapter is not None or model.main_input_name == "input_ids"):
         model.enable_input_require_grads()
 
 

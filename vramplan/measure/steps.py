@@ -293,7 +293,7 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
         elif job.hold_outputs_until == NEXT_FORWARD:
             loop.outputs.append(out)
         if zeroes_late and number == 0:
-            loop.model.zero_grad(set_to_none=True)
+            _let_gradients_go(loop)
         enter("backward")
         if job.optimizer == LOMO:
             loop.optimizer.fused_backward(loss, RATE)
@@ -315,6 +315,12 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
         loop.average.update_parameters(loop.model)
     if not zeroes_late:
         loop.model.zero_grad(set_to_none=True)
+
+
+def _let_gradients_go(loop: Loop) -> None:
+    """Those of what the optimizer steps: under FSDP a model may have other parameters between its passes."""
+    steps = loop.optimizer is not None and loop.job.optimizer != LOMO
+    (loop.optimizer if steps else loop.model).zero_grad(set_to_none=True)
 
 
 def _stepped(loop: Loop) -> None:

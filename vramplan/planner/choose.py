@@ -10,7 +10,8 @@ from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import ladder_of
-from vramplan.replay.models.capable import has_switch, no_checkpointing
+from vramplan.replay.models.capable import has_switch, no_checkpointing, reads_first_stack
+from vramplan.replay.placed import walks_first_stack_again
 from vramplan.values.job import ResolvedJob
 
 PLAIN_SETTINGS = ("none", "full")
@@ -73,6 +74,8 @@ def strategies_of(job: ResolvedJob) -> tuple[str, ...]:
     """
     only_stored = no_checkpointing(job.model.family) or (job.compile and job.adapter is not None)
     rows = STRATEGIES[:1] if only_stored else ladder_of(job.model.family) or STRATEGIES
+    if job.checkpoint_reentrant and reads_first_stack(job.model.family):
+        rows = tuple(row for row in rows if not walks_first_stack_again(row, job.model.stacks))
     known = job.runtime.only.get("activation_checkpointing")
     return rows if known is None else tuple(row for row in rows if row in known) or rows
 

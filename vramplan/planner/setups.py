@@ -55,7 +55,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         zeroes_late=job.zero_grad == BEFORE_BACKWARD and not (accumulates or keeps_zeroed_gradients(job)),
         max_gradient_norm=job.max_gradient_norm,
         offload_activations=job.offload_activations,
-        checkpoint_reentrant=job.checkpoint_reentrant and not _shards_units(job),
+        checkpoint_reentrant=job.checkpoint_reentrant,
         grad_scaler=job.grad_scaler,
         ema=job.ema,
         fp32_gradients=job.fp32_gradients,
@@ -158,14 +158,6 @@ def _of_part(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
     length = job.sequence_length // planned.context
     whole = job._replace(model=part, sequence_length=length, planned=None, split=None)
     return setup_of(whole, strategy, accumulates)._replace(planned=planned)
-
-
-def _shards_units(job: ResolvedJob) -> bool:
-    """Whether FSDP1 gathers units: what reentrant checkpoints do to it was never traced, so they count as others.
-
-    Backward gathers a unit for its recomputation and for its gradients either way, in the first without its hooks.
-    """
-    return job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.version == 1
 
 
 def setup_of_stage(job: ResolvedJob, strategy: str, accumulates: bool, stage: Stage) -> Setup:

@@ -13,7 +13,7 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -133,6 +133,49 @@ def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:
             run(tape, node)
         node.saved = None
         node.frame = None
+
+
+def walk_reached(tape: Tape, waiting: Collection[int]) -> None:
+    """Run the nodes that a walk inside of another one has reached, of those that were recorded before it began.
+
+    A graph that hangs on no argument of a function is walked with it, and not when the walk around it comes there.
+    `waiting` are the nodes, by identity, that the outer walk had brought gradients to. A weight that is used outside of
+    that graph too gets the gradient of each walk by itself.
+    """
+    nodes = tape.nodes
+    with _weights_apart(_uses_in(nodes, waiting)):
+        for position in range(len(nodes) - 1, -1, -1):
+            node = nodes[position]
+            if node.grads is not None and id(node) not in waiting:
+                run(tape, node)
+
+
+def _uses_in(nodes: Sequence[Node], waiting: Collection[int]) -> dict[int, tuple[Parameter, int]]:
+    """Weights, by identity, and how often the graph uses them that hangs on the nodes with a gradient but `waiting`."""
+    uses: dict[int, tuple[Parameter, int]] = {}
+    reached: set[int] = set()
+    for node in reversed(nodes):
+        if id(node) not in reached and (node.grads is None or id(node) in waiting):
+            continue
+        for target, *_ in node.edges:
+            if type(target) is Parameter:
+                uses[id(target)] = target, uses.get(id(target), (target, 0))[1] + 1
+            elif target is not None:
+                reached.add(id(target))
+    return uses
+
+
+@contextmanager
+def _weights_apart(uses: Mapping[int, tuple[Parameter, int]]) -> Iterator[None]:
+    """Weights wait for these uses of theirs alone, and then again for those that are left."""
+    left = []
+    for parameter, times in uses.values():
+        if parameter.pending > times:
+            left.append((parameter, parameter.waiting, parameter.pending - times))
+            parameter.waiting, parameter.pending = None, times
+    yield
+    for parameter, gradient, times in left:
+        parameter.waiting, parameter.pending = gradient, times
 
 
 def run(tape: Tape, node: Node) -> None:

@@ -43,7 +43,7 @@ def evaluation(
     stored = tuple(Segment(1, layers, False) for layers in setup.model.stacks)
     caches = setup.use_cache and imported("vramplan.replay.techniques.key_values:caches_in_evaluation")(setup)
     setup = setup._replace(dropout=0.0, segments=stored, loss=_evaluated(setup))
-    recipe = recipe_of(setup, precision)
+    recipe = recipe_of(setup, precision, evaluates=True)
     tape = Tape(batch, direct=direct)
     if setup.liger_kernels:
         tape.enlist(Kernels, imported("vramplan.replay.techniques.liger:kernels_of")(setup))

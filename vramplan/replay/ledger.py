@@ -46,11 +46,13 @@ class Unseen:
     copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample. `rows` has the
     bytes of what one row of all samples has, at a micro-batch, before they are rounded. `handed_on` are storages of a
     unit's copies each of which lets go of that of the one before. `awaited` are storages that another stream uses, and
-    that are free when it has come so far. `deaths_besides`: of what copies of a unit that are not played have made,
+    that are free when it has come so far. `left_whole` are gradients that an earlier micro-step has left:
+    they are there when the walk begins, which makes them where it comes to their unit. `deaths_besides`: of what copies
+    of a unit that are not played have made,
     without those that these have freed.
     """
 
-    __slots__ = ("awaited", "deaths_besides", "handed_on", "rows", "summed", "turned", "unjoined")
+    __slots__ = ("awaited", "deaths_besides", "handed_on", "left_whole", "rows", "summed", "turned", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined: set[int] = set()
@@ -59,6 +61,7 @@ class Unseen:
         self.rows: dict[int, Callable[[int], int]] = {}
         self.handed_on: set[int] = set()
         self.awaited: set[int] = set()
+        self.left_whole: set[int] = set()
         self.deaths_besides = 0
 
 

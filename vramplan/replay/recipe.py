@@ -12,8 +12,8 @@ from vramplan.values.parallel import RING, ZERO1, ZERO_STAGES, Split
 FUSED_PROJECTION = "qkv_proj"  # as a target of an adapter, for a family that has three
 
 
-def recipe_of(setup: Setup, precision: Precision) -> Recipe:
-    """What the model's forward pass needs to know."""
+def recipe_of(setup: Setup, precision: Precision, *, evaluates: bool = False) -> Recipe:
+    """What the model's forward pass needs to know, in training or in eval mode."""
     model, p = setup.model, setup.dropout
     shared = setup.stage is not None or (setup.split is not None and setup.split.context > 1)
     part = slice_of(setup) if shared or reads_slice(model.family) else Slice()
@@ -36,7 +36,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         target_length=setup.target_length,
         padded=setup.padded,
         packed=setup.packed,
-        returns_cache=setup.packed and setup.use_cache and _makes_cache(setup),
+        returns_cache=setup.packed and setup.use_cache and _makes_cache(setup, evaluates=evaluates),
         old_code=setup.old_code,
         split=setup.split,
         compiled=setup.compile,
@@ -47,9 +47,10 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     )
 
 
-def _makes_cache(setup: Setup) -> bool:
-    """Whether the model makes a cache, which its blocks may leave empty: see `caches_in_evaluation`."""
-    made: bool = imported("vramplan.replay.techniques.key_values:caches_in_evaluation")(setup)
+def _makes_cache(setup: Setup, *, evaluates: bool) -> bool:
+    """Whether the model makes a cache, which its blocks may leave empty; with checkpoints it trains without one."""
+    name = "caches_in_evaluation" if evaluates else "returns_cache"
+    made: bool = imported(f"vramplan.replay.techniques.key_values:{name}")(setup)
     return made and setup.cache_objects
 
 

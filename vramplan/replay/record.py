@@ -100,6 +100,7 @@ class Record:
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unseen.unjoined)
         self.awaited = frozenset(tape.unseen.awaited)
+        self.left_whole = frozenset(tape.unseen.left_whole)
         self.carried: tuple[Left, ...] = ()  # what the iteration before has left, and this one leaves
         self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block

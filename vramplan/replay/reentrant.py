@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vramplan.replay.autograd import walk
+from vramplan.replay.autograd import walk, walk_reached
 from vramplan.replay.observers import Observer
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Leaf, Saved, Tape
@@ -93,11 +93,14 @@ def reentrant_checkpoint(function: Callable[..., Any], x: Tensor, *others: Tenso
         tape.enter(path)
         tape.category, tape.autocast, tape.direction = "activations", autocast, "recompute"
         since = len(tape.nodes)
+        waiting = {id(node) for node in tape.nodes if node.grads is not None} if captures else set()
         out = function(*detached)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
         tape.category, tape.direction = "temporaries", "backward"
         walk(tape, out[0] if type(out) is tuple else out, grad, since)
+        if captures:
+            walk_reached(tape, waiting)
         tape.enter(path)  # what hangs on the graph of all its blocks goes with it
         tape.held = held
         tape.enter(before[0])
@@ -111,6 +114,8 @@ def reentrant_checkpoint(function: Callable[..., Any], x: Tensor, *others: Tenso
         out = function(x, *others)
     finally:
         tape.no_grad = outer
+    # blocks have them since they ran: what hangs on a graph that is no argument's
+    captures = any(one.node is not None for one in getattr(function, "holds", tuple)())
     if type(out) is tuple:  # a hidden state, and attention weights that a fused kernel does not make
         hidden, *others_of_block = out
         assert all(one is None for one in others_of_block)

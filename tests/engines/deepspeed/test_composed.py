@@ -81,9 +81,8 @@ def test_a_family_that_was_never_traced_with_shards_has_its_part(model: str) -> 
             assert any(said.startswith("model ") for said in decision.job.composed)
 
 
-def test_checkpoints_that_are_reentrant_count_as_others_under_the_first_fsdp() -> None:
+def test_checkpoints_that_are_reentrant_have_a_wider_margin_under_the_first_fsdp() -> None:
     parallel = {"data": DEVICES, "sharding": "fsdp", "fsdp_version": 1}
-    plain, reentrant = (decide(job("fsdp", checkpoint_reentrant=one, parallel=parallel)) for one in (False, True))
-    assert plain.choice.rung.peak.allocated == reentrant.choice.rung.peak.allocated
-    assert plain.job.composed == ()
-    assert reentrant.choice.rung.peak.high > plain.choice.rung.peak.high
+    both = (decide(job("fsdp", checkpoint_reentrant=one, parallel=parallel)) for one in (False, True))
+    plain, reentrant = (one.choice.rung.peak for one in both)
+    assert reentrant.high / reentrant.allocated > plain.high / plain.allocated

@@ -16,6 +16,7 @@ from vramplan.engines.deepspeed.zero3_plan import plan_of
 from vramplan.replay.models.modules import Recipe, Segment
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
+from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
@@ -56,6 +57,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             # further than this walk: with one function for several layers few modules are left that have some
             keeps_frozen=setup.adapter is not None and bool(setup.adapter.kernels),
             own_adam=setup.optimizer in ADAM,
+            bounds_norm=setup.max_gradient_norm is not None,
+            steps=_steps_of(setup),
         )
         # gradients that stay where they are are those of each block
         every = tape.unrolled or tape.is_certain or not setup.sharding.zero.contiguous_gradients
@@ -84,10 +87,20 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         accumulating=setup.accumulating,
         rank=setup.rank,
         own_adam=setup.optimizer in ADAM,
+        bounds_norm=setup.max_gradient_norm is not None,
+        steps=_steps_of(setup),
     )
     if setup.offload:
         return Offloaded(tape, policy, order)
     return ZeroIteration(tape, policy, order)
+
+
+def _steps_of(setup: Setup) -> tuple[str, str] | None:
+    """PyTorch's own optimizer that steps flat parts; it has no fused RMSprop."""
+    name, implementation = setup.optimizer, setup.optimizer_implementation
+    if name not in MOMENTS:
+        return None
+    return name, "foreach" if name == "rmsprop" and implementation == "fused" else implementation
 
 
 ZERO = Way(walk=stage_of, refused=refused_with_zero, composed=composed_with_zero, steps=STEPPED)

@@ -36,6 +36,8 @@ class WorstDevicePolicy(NamedTuple):
     accumulating: bool = False  # earlier micro-steps have left gradients
     scales_loss: bool = True
     own_adam: bool = True  # FusedAdam, which has a buffer
+    bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
+    steps: tuple[str, str] | None = None  # PyTorch's optimizer and its implementation; None: a kernel of another's
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 

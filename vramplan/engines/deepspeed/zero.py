@@ -23,6 +23,7 @@ from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.worst_device import DeviceHoldings, Worst, WorstDevicePolicy
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.elementwise import mul_scalar
+from vramplan.replay.optimizers import step_group
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
@@ -33,6 +34,27 @@ COMMUNICATION = "communication"  # component of the answer
 
 OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_buf)
 NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
+
+
+def scale_by_norm(tape: Tape) -> None:
+    """The factor that bounds the norm of a flat gradient, which it is multiplied by in place.
+
+    Source: stage_1_and_2.py and stage3.py, unscale_and_clip_grads.
+    """
+    _clip = tape.new("clamp", (), FP32, False)
+    _combined = tape.new("mul", (), FP32, False)
+    inverse = tape.new("reciprocal", (), FP32, False)
+    factor = tape.new("mul", (), FP32, False)
+    del inverse, factor
+
+
+def step_flat(tape: Tape, elements: int, steps: tuple[str, str] | None) -> None:
+    """The scratch of PyTorch's own optimizer over one flat tensor in fp32.
+
+    Source: stage_1_and_2.py and stage3.py, _optimizer_step.
+    """
+    if steps is not None:
+        step_group(tape, [Parameter(tape, "flat", (elements,), FP32, 1, True)], *steps)
 
 
 class ZeroIteration(Shards):
@@ -364,7 +386,10 @@ class ZeroIteration(Shards):
             self.fp32 = tape.new("_to_copy", (layout.part,), FP32, False, category="gradients")
         del flat
         self.own = self.padding = None
+        if self.policy.bounds_norm:
+            scale_by_norm(tape)
         del scaled, total
+        step_flat(tape, layout.part, self.policy.steps)
 
     def _look_for_overflow(self) -> None:
         """Whether the largest and the smallest number of each gradient are finite: none but scalars, most for the last.

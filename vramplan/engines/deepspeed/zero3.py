@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 
 from vramplan.engines.deepspeed.order import Order
-from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
+from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES, scale_by_norm, step_flat
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
 from vramplan.replay.operators.elementwise import mul_scalar
@@ -208,8 +208,10 @@ class Zero3(Turning, Shards):
         for group in self.groups():
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
             if self.policy.dtype is not FP32:
-                wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
-                del wide
+                flat = tape.new("_to_copy", (group,), FP32, False, category="gradients")
+            if self.policy.bounds_norm:
+                scale_by_norm(tape)
+            step_flat(tape, group, self.policy.steps)
             del flat
 
     def _norm(self, members: Sequence[int]) -> Tensor:

@@ -29,6 +29,8 @@ class Zero3Policy(NamedTuple):
     outer_modules: int = OUTER_MODULES
     keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
     own_adam: bool = True  # FusedAdam, which has a buffer
+    bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
+    steps: tuple[str, str] | None = None  # PyTorch's optimizer and its implementation; None: a kernel of another's
 
     def of_walk(self, sizes: Iterable[int]) -> Zero3Policy:
         """The same for who follows modules without a tensor, where no parameter of these `sizes` is padded.
@@ -38,4 +40,4 @@ class Zero3Policy(NamedTuple):
         least = next((one for one in range(2, self.shards) if self.shards % one == 0), self.shards)
         if any(size % self.shards for size in sizes):
             least = self.shards
-        return self._replace(shards=least, own_adam=True)
+        return self._replace(shards=least, own_adam=True, bounds_norm=False, steps=None)

@@ -104,6 +104,7 @@ class SimulatedRun:
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
         turned = record.turned if is_turned else {}
         self.requests = _with_copies(record, micro_batch_size, self.sizes) if turned else record.requests
+        self.requests = _with_gradients_first(record, self.requests)
         self.at_once: Callable[[], SimulatedRun] | None = None  # the run that waits for what other streams use
         if waits and record.awaited:
             given = (record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned)
@@ -113,7 +114,7 @@ class SimulatedRun:
             begins = record, self.requests, self.sizes
         else:
             own = _with_copies(first, micro_batch_size, self.first_sizes) if turned else first.requests
-            begins = first, own, self.first_sizes
+            begins = first, _with_gradients_first(first, own), self.first_sizes
         self.begins = begins[1]
         self.kept, self.first_requests = _with_workspaces(*begins, workspaces)
         self._course = self._whole()
@@ -343,6 +344,17 @@ def _with_copies(record: Record, micro_batch_size: int, sizes: list[int]) -> Req
             if event in numbers:
                 more += numbers[event], ~numbers[event]
         found.append((name, more))
+    return found
+
+
+def _with_gradients_first(record: Record, requests: Requests) -> Requests:
+    """The requests, with the whole gradients that an earlier micro-step has left before all others."""
+    left = record.left_whole
+    if not left:
+        return requests
+    found = [(name, [event for event in events if event not in left]) for name, events in requests]
+    first, events = found[0]
+    found[0] = first, [*(event for _, each in requests for event in each if event in left), *events]
     return found
 
 

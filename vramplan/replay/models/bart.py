@@ -147,6 +147,7 @@ class Bart:
     """BartForConditionalGeneration, with its loss."""
 
     block_lists = ("encoder.layers", "decoder.layers")
+    reads_first_stack = True
     selective = SELECTIVE
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
@@ -156,6 +157,7 @@ class Bart:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
+        self.switched = each_is_a_checkpoint(recipe.segments)
         size = (shape.vocabulary_size, shape.hidden_size)
         with tape.building(EMBEDDINGS):
             self.shared = tape.parameter("shared.weight", size, recipe.weight_dtype)
@@ -199,7 +201,8 @@ class Bart:
             return Block(tape, recipe, mask)
 
         # what the first block is given is in no variable of its own: the second one's input takes its place
-        hidden = run_blocks(tape, segments, make, embedded.pop(), handed=self.handed(mask=mask))
+        handed = self.handed(mask=mask)
+        hidden = run_blocks(tape, segments, make, embedded.pop(), handed=handed, switched=self.switched)
         self.register(norm)
         return hidden
 
@@ -222,13 +225,13 @@ class Bart:
 
         state = [self.embedded(_embeds, _positions, norm)]
         handed = self.handed(mask=mask, encoder=encoder)
-        hidden = run_blocks(tape, segments, make, state, start=layers, handed=handed)
+        hidden = run_blocks(tape, segments, make, state, start=layers, handed=handed, switched=self.switched)
         self.register(norm)
         return hidden
 
     def handed(self, **arguments: Tensor | None) -> dict[str, Tensor | None]:
         """The positional arguments of a block beside the hidden state, where those of both stacks are checkpoints."""
-        return arguments if each_is_a_checkpoint(self.recipe.segments) else {}
+        return arguments if self.switched else {}
 
     def mask(self, embeds: Tensor) -> Tensor | None:
         """create_causal_mask of a padding mask without padding (masking_utils.py): none for fused attention."""

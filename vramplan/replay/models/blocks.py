@@ -38,6 +38,7 @@ def run_blocks(
     handed: Handed = NOTHING,
     hands_to_all: bool = False,
     every: bool = False,
+    switched: bool | None = None,
 ) -> Tensor: ...
 
 
@@ -59,6 +60,7 @@ def run_blocks(
     handed: Handed = NOTHING,
     hands_to_all: bool = False,
     every: bool = False,
+    switched: bool | None = None,
 ) -> Carried: ...
 
 
@@ -79,6 +81,7 @@ def run_blocks(
     handed: Handed = NOTHING,
     hands_to_all: bool = False,
     every: bool = False,
+    switched: bool | None = None,
 ) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
@@ -91,6 +94,9 @@ def run_blocks(
     tensors that the original hands to a block as positional arguments, by the attributes that blocks have them in, or a
     function that gives those of a block. Where each block is a checkpoint, as a switch of Transformers makes it, that
     keeps them like its input, and with `hands_to_all` so does one of several blocks.
+
+    `switched` says that the switch of Transformers makes the checkpoints; None: where each block of these is one. In a
+    model of several stacks it is where those of all are.
 
     With `every` each block of a checkpoint is played, as one of them keeps what all before it have saved again.
 
@@ -109,10 +115,12 @@ def run_blocks(
         make = in_its_part(tape, make, numbered_from)
         block = tape.role(Trained).block
         firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind, make_up)
-    hands = hands_to_all or each_is_a_checkpoint(segments)
+    if switched is None:
+        switched = each_is_a_checkpoint(segments)
+    hands = hands_to_all or switched
     sharding = tape.role(Sharding)
     # whether a checkpoint is inside of the hooks of what shares the states
-    inside = sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
+    inside = sharding.hooks_stay_outside and bool(tape.told.checkpointed) and switched
     handed_to = handed if callable(handed) else lambda _: handed
     if inside:
         make = sharding.around_checkpoints(make, tuple(name for name, one in handed_to(0).items() if one is not None))
@@ -238,6 +246,7 @@ def segment_of(
     carries: bool = False,
     names: Sequence[str] = (),
     every: bool = False,
+    switched: bool | None = None,
 ) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 

@@ -13,7 +13,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
-    HEAD_LOSSES_WITHOUT_MASK,
+    HEAD_LOSSES,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
@@ -128,7 +128,7 @@ class Bloom:
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
-    head_losses = HEAD_LOSSES_WITHOUT_MASK
+    head_losses = HEAD_LOSSES
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

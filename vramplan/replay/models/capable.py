@@ -29,6 +29,11 @@ def no_reentrant(name: str) -> str | None:
     return reason
 
 
+def reads_first_stack(name: str) -> bool:
+    """Whether each block of the second stack reads what the first one gave: without `reads_first_stack` it does not."""
+    return own(name, "reads_first_stack", False) is True
+
+
 def no_flat_parameters(name: str) -> str | None:
     """Why FSDP1 is not answered for the family; None where it is, or where nobody said why."""
     reason: str | None = own(name, "no_flat_parameters", None)
@@ -252,15 +257,16 @@ def masks_positions(name: str) -> bool:
     return own(name, "masks_positions", True) is True
 
 
-def no_all_linear(name: str, kind: str, task: str) -> str | None:
+def no_all_linear(model: ModelShape, kind: str) -> str | None:
     """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is.
 
-    Adapters of the kinds in `all_linear_of` take it all the same. `no_all_linear_classifier`: why PEFT refuses it with
-    a classification head.
+    Adapters of the kinds in `all_linear_of` take it all the same, and so does a model without the state spaces that
+    the family has in some blocks. `no_all_linear_classifier`: why PEFT refuses it with a classification head.
     """
-    if task == "cls" and own(name, "no_all_linear_classifier", None):
+    name = published(model)
+    if model.task == "cls" and own(name, "no_all_linear_classifier", None):
         return str(own(name, "no_all_linear_classifier", None))
-    if kind in own(name, "all_linear_of", ()):
+    if kind in own(name, "all_linear_of", ()) or (model.state_space is not None and not model.state_space.layers):
         return None
     reason: str | None = own(name, "no_all_linear", None)
     return reason

@@ -120,11 +120,22 @@ class Block(BertBlock):
     """DebertaV2Layer: post-norm."""
 
     mask: Tensor
+    attention: Attention
+    reads = "relative"  # the argument beside the hidden state that needs a gradient
 
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor, relative: Tensor, positions: Tensor) -> None:
         self.own = Attention, (relative, positions)
         super().__init__(tape, recipe, mask)
-        self.relative, self.positions = relative, positions
+        del self.own
+
+    @property
+    def relative(self) -> Tensor:
+        """The vectors of the relative positions."""
+        return self.attention.relative
+
+    @relative.setter
+    def relative(self, relative: Tensor) -> None:
+        self.attention.relative = relative
 
     def self_attention(self, tape: Tape, recipe: Recipe) -> Attention:
         """That of the contents and the relative positions."""

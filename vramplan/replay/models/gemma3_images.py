@@ -124,7 +124,7 @@ class Gemma3Images:
     block_lists = ("vision_tower.encoder.layers", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("half-logits", "chunked:N", "fused")
     smooths = False  # it returns what it made of the images beside its logits
     no_flash_attention = "the tokens of an image see each other, which takes a mask"
     package_flash = (

@@ -14,6 +14,7 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
+    HEAD_LOSSES,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
@@ -127,7 +128,7 @@ class GPTNeo:
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
-    head_losses = ("half-logits", "chunked:N")
+    head_losses = HEAD_LOSSES
     takes_padding = takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -74,6 +74,7 @@ class Mistral3:
     block_lists = ("vision_tower.transformer.layers", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
+    head_losses = ("half-logits", "chunked:N", "fused")
     hands_groups_on = True  # `use_gqa_in_sdpa`
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -116,7 +116,7 @@ class Mllama:
     block_lists = ("language_model.layers",)
     stored_lists = ("vision_model.transformer.layers", "vision_model.global_transformer.layers")
     selective = SELECTIVE
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("half-logits", "chunked:N", "fused")
     equal_blocks = False  # some look at the images
     takes_padding = True
     no_reentrant = (

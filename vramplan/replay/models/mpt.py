@@ -14,7 +14,7 @@ from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    HEAD_LOSSES_WITHOUT_MASK,
+    HEAD_LOSSES,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
@@ -133,7 +133,7 @@ class MPT:
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
-    head_losses = HEAD_LOSSES_WITHOUT_MASK
+    head_losses = HEAD_LOSSES
     bounded_positions = True
 
     @staticmethod

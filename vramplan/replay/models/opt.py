@@ -13,7 +13,7 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    HEAD_LOSSES_WITHOUT_MASK,
+    HEAD_LOSSES,
     SELECTIVE,
     LayerNorm,
     Linear,
@@ -108,7 +108,7 @@ class OPT:
     compiled_graphs = 1
     gives_views = True
     no_rounded_tables = "whose positions are asked of a class of its own (OPTLearnedPositionalEmbedding)"
-    head_losses = HEAD_LOSSES_WITHOUT_MASK
+    head_losses = HEAD_LOSSES
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

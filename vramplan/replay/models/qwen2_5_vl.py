@@ -121,7 +121,7 @@ class Qwen25VL(Qwen2VL):
     block_lists = ("visual.blocks", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("half-logits", "chunked:N", "fused")
     vision = WindowedVisionModel
 
 

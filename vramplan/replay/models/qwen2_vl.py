@@ -223,7 +223,7 @@ class Qwen2VL:
     hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("half-logits", "chunked:N", "fused")
     selective = SELECTIVE_OP
     takes_samples_apart = True  # each_image
     kept_of_samples = (INT64.itemsize,)  # rope_deltas

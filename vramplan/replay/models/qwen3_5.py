@@ -22,7 +22,7 @@ class Qwen35(Qwen3VL):
     selective = SELECTIVE_OP
     has_tensor_plan = True  # configuration_qwen3_5.py; the delta nets, whose results are gathered, count as whole
     takes_padding = True
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("half-logits", "chunked:N", "fused")
     takes_samples_apart = True  # each_image
     kept_of_samples = (INT64.itemsize,)  # rope_deltas
     padding: Tensor | None = None  # the mask that comes with padded sequences

@@ -144,7 +144,7 @@ class Qwen3VL(Qwen2VL):
 
     equal_blocks = False  # there are several stacks of them
     takes_padding = True
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("half-logits", "chunked:N", "fused")
     vision = DeepStackVisionModel
     visual: DeepStackVisionModel
 

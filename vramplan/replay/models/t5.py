@@ -386,6 +386,7 @@ class T5:
         masks = self.masks(_embeds, encoder)
         segments = split_at(recipe.segments, shape.layers)[decodes]
         handed = {"mask": masks[0], "encoder": encoder, "cross_mask": masks[1]}
+        switched = each_is_a_checkpoint(recipe.segments)
         # the first checkpoint after the one that makes the biases keeps them longest
         maker = segments[0].blocks if segments[0].checkpointed else 1
         # fused kernels pad the rows of the bias's gradient, which backward has until the next block adds its own to it
@@ -399,7 +400,8 @@ class T5:
             kind=lambda i: (i < maker, i == before_last),
             start=shape.layers if decodes else 0,
             carries=True,
-            handed=handed if each_is_a_checkpoint(recipe.segments) else {},
+            handed=handed if switched else {},
+            switched=switched,
         )
         hidden = RMSNorm(tape, "final_layer_norm", shape.hidden_size, recipe.weight_dtype)(hidden)
         hidden = dropout(hidden, recipe.hidden_dropout)

@@ -82,6 +82,7 @@ class Whisper:
     """WhisperForConditionalGeneration, with its loss."""
 
     block_lists = ("encoder.layers", "decoder.layers")
+    reads_first_stack = True
     selective = SELECTIVE
     equal_blocks = False  # of two stacks
     no_flat_parameters = "a flat parameter cannot hold its frozen position embeddings beside trained weights"
@@ -146,7 +147,7 @@ class Whisper:
         def make(i: int) -> Block:
             return Block(tape, recipe, None)
 
-        hidden = run_blocks(tape, segments, make, embedded)
+        hidden = run_blocks(tape, segments, make, embedded, switched=each_is_a_checkpoint(recipe.segments))
         return self.norm()(hidden)
 
     def convolution(self, name: str, channels: int) -> tuple[Parameter, Parameter]:
@@ -177,8 +178,9 @@ class Whisper:
             return Block(tape, recipe, mask, encoder)
 
         # the positional arguments of a block, where those of both stacks are checkpoints
-        handed = {"mask": mask, "encoder": encoder} if each_is_a_checkpoint(recipe.segments) else {}
-        hidden = run_blocks(tape, segments, make, state, start=shape.layers, handed=handed)
+        switched = each_is_a_checkpoint(recipe.segments)
+        handed = {"mask": mask, "encoder": encoder} if switched else {}
+        hidden = run_blocks(tape, segments, make, state, start=shape.layers, handed=handed, switched=switched)
         return self.norm()(hidden), table
 
     def norm(self) -> LayerNorm:

@@ -121,15 +121,15 @@ def matmul(a: Tensor, b: Tensor, *, squares: bool = False) -> Tensor:
     a3, b3 = view(a, (count, m, k)), view(b, (count, k, n))
     tape = a3.tape
     need_a, need_b = a3.node is not None, b3.node is not None
-    a_shape, b_shape, batched = a3.shape, b3.shape, a3.batched
-    of_b = b3.batched if batched == SQUARED else batched
+    a_shape, b_shape, of_a, of_b = a3.shape, b3.shape, a3.batched, b3.batched
+    batched = of_b if of_a == SQUARED else of_a or of_b
     work = 2 * count * m * k * n
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(work * (need_a + need_b))
         second = tape.new("bmm", b_shape, grad.dtype, of_b) if need_b else None
-        first = tape.new("bmm", a_shape, grad.dtype, batched) if need_a else None
+        first = tape.new("bmm", a_shape, grad.dtype, of_a) if need_a else None
         return (first, second)
 
     saves = [t for t, other in ((a3, need_b), (b3, need_a)) if other]
@@ -138,7 +138,7 @@ def matmul(a: Tensor, b: Tensor, *, squares: bool = False) -> Tensor:
     if kept is not None:
         return view(kept[0].alias(kept[0].shape, None, node), (*many, m, n))
     tape.work(work)
-    out = tape.new("bmm", (count, m, n), a3.dtype, SQUARED if squares else of_b, None, node)
+    out = tape.new("bmm", (count, m, n), a3.dtype, SQUARED if squares else batched, None, node)
     if tape.selective:
         tape.keep(False, out)
     return view(out, (*many, m, n))

@@ -174,9 +174,11 @@ def _batched(whole: int, batch: int, rows: int, number: int, *, is_last: bool) -
 
 
 def _again(tape: Tape, mlp: Feed, tile: Tensor) -> Tensor:
-    """A tile runs again, with a graph."""
+    """A tile runs again, with a graph; what hangs on that of the tile before goes with its result."""
     tape.category, tape.direction = "activations", "recompute"
+    before, tape.held = tape.held, []
     out = mlp(tile)
+    before.clear()
     tape.category, tape.direction = "temporaries", "backward"
     return out
 

@@ -183,6 +183,11 @@ class Collectives(Shards):
             unit.accumulated = [
                 self.tape.new("add_", shape, dtype, False, category="gradients") for shape, dtype in kept
             ]
+            self._were_there(unit.accumulated)
+
+    def _were_there(self, gradients: Sequence[Tensor]) -> None:
+        """They are there when the walk begins, which makes them where it comes to their unit."""
+        self.tape.unseen.left_whole.update(one.storage.index for one in gradients if one.storage is not None)
 
     def _first_of_several(self, one: Parameter) -> Tensor:
         """Its gradient in the element type of the reduction, to which those of later micro-steps are added.

@@ -34,7 +34,7 @@ class FlatParameters(FullyShard):
 
     weights_are_views = True
     casts_buffers = True
-    reduces_in_backward = hooks_stay_outside = hooks_every_input = gradients_in_pieces = False  # as FSDP2 alone does
+    reduces_in_backward = hooks_every_input = gradients_in_pieces = False  # as FSDP2 alone does
     keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
 
     def __init__(
@@ -116,6 +116,8 @@ class FlatParameters(FullyShard):
         Source: _runtime_utils.py, _post_forward_reshard.
         """
         self.here.discard(unit)
+        if self.tape.direction == "recompute" and self.policy.reshards_after_forward:
+            unit.gathered = None  # inside of a reentrant checkpoint
         return super().leave(unit, result)
 
     def after_model(self, loss: Tensor) -> Tensor:
@@ -175,6 +177,7 @@ class FlatParameters(FullyShard):
             return
         if self.is_trained(unit):
             unit.accumulated = [self.tape.new("add_", (total,), dtype, False, category="gradients")]
+            self._were_there(unit.accumulated)
         if not self.policy.reshards_after_forward:
             gathered = self.tape.new("all_gather", (own * self.policy.shards,), dtype, False, category=GATHERED)
             unit.gathered = [self.tape.on_another_stream(gathered)]

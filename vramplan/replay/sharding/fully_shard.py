@@ -375,13 +375,14 @@ class UnitBlock:
             self.shard.leave_again(self.unit)
             return result
         # the other argument that needs a gradient
-        attended = getattr(self.block, "encoder", None) if self.shard.hooks_every_input else None
-        hidden, other = self.shard.after_inputs(self.unit, hidden, attended)
-        if attended is None:
+        name = getattr(self.block, "reads", "encoder")
+        read = getattr(self.block, name, None) if self.shard.hooks_every_input else None
+        hidden, other = self.shard.after_inputs(self.unit, hidden, read)
+        if read is None:
             result = self.block(hidden)
         else:
-            self.block.encoder = other
+            setattr(self.block, name, other)
             del other
             result = self.block(hidden)
-            self.block.encoder = attended
+            setattr(self.block, name, read)
         return self.shard.leave(self.unit, result)

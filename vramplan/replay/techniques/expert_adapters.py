@@ -88,12 +88,14 @@ class LoraTensors:
                 self.factors[name] = self.make(tape, name, rank, dtype)
 
     def make(self, tape: Tape, name: str, rank: int, dtype: DType) -> tuple[Parameter, Parameter]:
-        """lora_A and lora_B: of all experts together."""
+        """lora_A and lora_B: of all experts together, each a linear layer."""
         shape = self.weights[name].shape
         outputs, inputs = shape[-2:]
         wide = rank * (shape[0] if len(shape) == 3 else 1)
         lora_a = tape.parameter(f"{name}.lora_A.weight", (wide, inputs), dtype)
-        return lora_a, tape.parameter(f"{name}.lora_B.weight", (outputs, wide), dtype)
+        lora_b = tape.parameter(f"{name}.lora_B.weight", (outputs, wide), dtype)
+        lora_a.in_linear = lora_b.in_linear = True
+        return lora_a, lora_b
 
     def __call__(self, run: Callable[..., Any], *arguments: Tensor) -> Any:
         """The module with its weights looked up through the adapter."""
