@@ -44,6 +44,7 @@ def test_a_teacher_is_compared_with_as_the_recipes_do() -> None:
         ({"teacher": "bert-base"}, "do not both predict the next token"),
         ({"adapter": None}, "train adapters alone"),
         ({"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}, "share the states by FSDP2"),
+        ({"parallel": {"data": 2}, "optimizer": "adamw-paged"}, "share the states by FSDP2"),  # bitsandbytes: FSDP1
         ({"loss": "standard", "model": "qwen2-0.5b", "teacher": "qwen2-1.5b"}, "takes logits in chunks"),
         ({"teacher": None, "distillation": "reverse-kl"}, "reverse-kl needs a teacher"),
         ({"teacher": "lama-3.1-8b"}, "lama-3.1-8b"),

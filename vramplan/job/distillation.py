@@ -8,6 +8,7 @@ from vramplan.engines import engine_of
 from vramplan.errors import InputError
 from vramplan.job.behaviour import under
 from vramplan.job.codes import as_written
+from vramplan.job.fsdp import version_of
 from vramplan.options import words
 from vramplan.replay.models import stands_for
 from vramplan.replay.models.capable import head_losses, smooths
@@ -88,8 +89,9 @@ def _refused(resolver: Resolver, model: ModelShape, teacher: ModelShape, loss: s
         return _refused_over_logits(resolver, model, loss)
     elif adapter is None:
         fields.refuse(KEY, "the recipes of distillation train adapters alone", hint="adapter: lora")
-    elif raw.fsdp_version == 1:
-        fields.refuse(KEY, "the recipes of distillation share the states by FSDP2", hint="parallel.fsdp_version: 2")
+    elif raw.fsdp_version == 1 or (raw.data_parallel_size > 1 and version_of(resolver)[0] == 1):
+        asked = "parallel.fsdp_version: 2" if raw.fsdp_version == 1 else "an optimizer of PyTorch"
+        fields.refuse(KEY, "the recipes of distillation share the states by FSDP2", hint=asked)
     elif words.pattern_word(loss) != "chunked:N" and model.engine is None:
         message = f"{KEY} is modelled with the loss of its recipes, which takes logits in chunks"
         fields.refuse("loss", message, hint="chunked:8")

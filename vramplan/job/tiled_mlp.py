@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job.behaviour import under
 from vramplan.job.losses import RESIDENT
 from vramplan.replay.models.lora_kernels import LAYERS, MLP, OF_ATTENTION
 from vramplan.replay.models.tiled_mlp import STOPS, TILED
@@ -55,7 +54,7 @@ def _refuses_shards(resolver: Resolver, adapter: Adapter | None, cut: int, asked
     way_out = "parallel.sharding: zero3; or leave it out"
     if raw.sharding == DDP and not _is_of_attention(adapter):
         fields.refuse(KEY, "DistributedDataParallel stops where a weight has a gradient of each tile", hint=way_out)
-    elif is_fsdp(raw.sharding) and _fsdp_version(resolver) == 2:
+    elif is_fsdp(raw.sharding) and version_of(resolver)[0] == 2:
         message = "under fully_shard Axolotl lets go of the weights of a block before its attention is through backward"
         fields.refuse(KEY, message, hint=way_out)
     elif raw.sharding in ZERO_STAGES and cut != asked:
@@ -64,10 +63,6 @@ def _refuses_shards(resolver: Resolver, adapter: Adapter | None, cut: int, asked
     else:
         return False
     return True
-
-
-def _fsdp_version(resolver: Resolver) -> int:
-    return resolver.raw.fsdp_version or under(resolver.runtime).fsdp_version(resolver)[0]
 
 
 def _is_of_attention(adapter: Adapter | None) -> bool:

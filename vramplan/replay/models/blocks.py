@@ -246,7 +246,6 @@ def segment_of(
     carries: bool = False,
     names: Sequence[str] = (),
     every: bool = False,
-    switched: bool | None = None,
 ) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
