@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job.fsdp import version_of
 from vramplan.job.losses import RESIDENT
 from vramplan.replay.models.lora_kernels import LAYERS, MLP, OF_ATTENTION
 from vramplan.replay.models.tiled_mlp import STOPS, TILED
