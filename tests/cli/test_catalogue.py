@@ -17,7 +17,7 @@ from vramplan.catalog.models import list_models
 from vramplan.catalog.profile import Profile
 from vramplan.job import build_job
 from vramplan.options.words import RUNTIMES
-from vramplan.planner.stacks import segments_in
+from vramplan.planner.checkpoints import segments_in
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 

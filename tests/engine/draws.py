@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
-from vramplan.planner.stacks import segments_in
+from vramplan.planner.checkpoints import segments_in
 from vramplan.replay.models.capable import (
     head_losses,
     no_checkpointing,

@@ -14,12 +14,11 @@ from tests.engine.draws import setups
 from tests.planner.test_optimal import holds, placements
 from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
-from vramplan.planner.checkpoints import spelled
+from vramplan.planner.checkpoints import segments_in, spelled
 from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge
 from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
 from vramplan.planner.placements import PlacementSearch
-from vramplan.planner.stacks import segments_in
 from vramplan.planner.subjects import shortened, subjects_of
 from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramplan.planner.checkpoints import checkpoint_ranges, segments_of
-from vramplan.planner.stacks import checkpoint_ranges_in, segments_in
+from vramplan.planner.checkpoints import checkpoint_ranges, segments_in, segments_of
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.models.stacks import split_at
-from vramplan.replay.placed import walks_first_stack_again
+from vramplan.replay.placed import checkpoint_ranges_in, walks_first_stack_again
 
 STRATEGIES = st.sampled_from(
     ["none", "full", "sqrt", "every:2", "every:3", "every:50", "selective-layer:2", "selective"]

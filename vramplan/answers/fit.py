@@ -22,10 +22,10 @@ from vramplan.planner.decision import ALWAYS, Decision, decide
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
-from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.time.rates import rate_key
 from vramplan.planner.timed import host_held, step_time
 from vramplan.replay.models.parts import is_batch_normalised
+from vramplan.replay.placed import checkpoint_ranges_in
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (

@@ -24,10 +24,10 @@ from vramplan.planner.optimal import (
 )
 from vramplan.planner.placements import PlacementSearch
 from vramplan.planner.setups import loss_of
-from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.models.capable import no_checkpointing, reads_first_stack
 from vramplan.replay.models.modules import OUTSIDE_LOSSES
 from vramplan.replay.models.parts import block_lists, block_returns, carried_between_blocks, tells_parts
+from vramplan.replay.placed import checkpoint_ranges_in
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.placement import CurvePoint, PlacementCode, PlacementResult, Strategy
 from vramplan.values.job import Assumption, ResolvedJob, trains_all

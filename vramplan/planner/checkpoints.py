@@ -1,12 +1,17 @@
-"""Where the checkpoints of a strategy are."""
+"""The walk over the blocks that a strategy means: which are checkpoints (`replay/placed.py`), and what is kept in each.
+
+An encoder-decoder model has a strategy in each of its stacks; a checkpoint never reaches from one into the other.
+"""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.models.modules import CORE, GELU, GELU_NORMS, Segment
 from vramplan.replay.placed import SELECTIVE_OP as SELECTIVE_OP
 from vramplan.replay.placed import blocks_per_segment as blocks_per_segment
-from vramplan.replay.placed import checkpoint_ranges
+from vramplan.replay.placed import checkpoint_ranges, in_each
 from vramplan.replay.placed import spelled as spelled
 
 STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
@@ -37,3 +42,13 @@ def segments_of(strategy: str, layers: int, *, every_second_matmul: bool = False
         at = last + 1
     assert all(segment.blocks > 0 for segment in runs)
     return tuple(runs)
+
+
+@lru_cache(maxsize=256)
+def segments_in(strategy: str, stacks: tuple[int, ...], *, every_second_matmul: bool = False) -> tuple[Segment, ...]:
+    """The walk over the blocks of all stacks, one after the other."""
+    return tuple(
+        segment
+        for one, layers in zip(in_each(strategy, stacks), stacks, strict=True)
+        for segment in segments_of(one, layers, every_second_matmul=every_second_matmul)
+    )

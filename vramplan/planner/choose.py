@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from vramplan.planner.accumulation import OpenSchedules, Schedule
 from vramplan.planner.budget import Footprint
-from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment
+from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment, segments_in
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
-from vramplan.planner.stacks import segments_in
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import ladder_of
 from vramplan.replay.models.capable import has_switch, no_checkpointing, reads_first_stack

@@ -18,11 +18,11 @@ from vramplan.planner.optimal import (
     smallest_peak,
 )
 from vramplan.planner.probes import ProbedSizes
-from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.subjects import subjects_of
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.models.parts import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.optimizers import gradients_wait
+from vramplan.replay.placed import checkpoint_ranges_in
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple

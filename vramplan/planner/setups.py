@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import engine_of, imported
 from vramplan.planner.behaviour import planning_of
-from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.planner.stacks import segments_in
+from vramplan.planner.checkpoints import OPTIMAL, segments_in
 from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, OUTSIDE_LOSSES, SMOOTHED, TILED
 from vramplan.replay.models.parts import compiles_blocks

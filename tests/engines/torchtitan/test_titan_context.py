@@ -17,7 +17,7 @@ from tests.answers import answer
 from tests.cli.running import run
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job import build_job
-from vramplan.planner.stacks import segments_in
+from vramplan.planner.checkpoints import segments_in
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.parallel import Sharded, Split

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vramplan.catalog.shapes import shape_from_fields
-from vramplan.planner.stacks import segments_in
+from vramplan.planner.checkpoints import segments_in
 from vramplan.replay.pipeline.stages import Stage
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

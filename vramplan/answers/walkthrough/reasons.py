@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.planner.decision import Decision
-from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.textbook import activations, budget
 from vramplan.planner.textbook.checkpointing import checkpoint_count
 from vramplan.planner.textbook.states import ELEMENT_BYTES
+from vramplan.replay.placed import checkpoint_ranges_in
 from vramplan.results.walkthrough import ReplaySide, TextbookSide
 from vramplan.values.textbook import TextbookJob
 
