@@ -67,7 +67,8 @@ def test_quantized_weights_count_without_an_owner_too() -> None:
 def test_a_number_of_parameters_names_models_of_that_size() -> None:
     said = Catalog().models_of_size("7b")
     assert said is not None
-    assert "llama-2-7b" in said.split(" or ")
+    assert "llama-2-7b" in said.split(", ")
+    assert "qwen2-7b" not in said.split(", ")  # of each family the newest
     assert Catalog().models_of_size("3.3b") is None
 
 

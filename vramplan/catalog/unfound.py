@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
 
 SHOWN = 4  # names in a hint
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST = 60  # letters of a name that others are compared with
 FEW = 16  # names that a hint lists in full
 _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
@@ -47,11 +49,26 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
 
 
 def of_size(count: str, dirs: Sequence[Path]) -> str | None:
-    """The models of a number of parameters, as in `7b`, of which many people train; None where there is none."""
+    """The models of a number of parameters, as in `7b`: the newest of each family, those of large families first.
+
+    None where there is none.
+    """
     size = re.compile(rf"(?<![\w.]){re.escape(count.strip().lower())}(?![\w.])")
-    found = [name for name in files("models", dirs) if size.search(name)]
-    known = [name for name in found if BASES.match(name)] or found
-    return None if not known else " or ".join(sorted(known, key=lambda name: (len(name), name))[:SHOWN])
+    names = list(files("models", dirs))
+    families = Counter(_family_of(name) for name in names)
+    known = [name for name in names if size.search(name) and BASES.match(name)]
+    found = sorted(known, key=lambda name: (_numbers(name), -len(name)))
+    newest = {_family_of(name): name for name in found}  # the last of each
+    shown = sorted(newest.values(), key=lambda name: (-families[_family_of(name)], name))
+    return ", ".join(shown[:SHOWN]) or None
+
+
+def _family_of(name: str) -> str:
+    return name[: len(name) - len(name.lstrip(LETTERS))]
+
+
+def _numbers(name: str) -> list[float]:
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", name)]
 
 
 def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:

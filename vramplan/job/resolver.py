@@ -138,8 +138,8 @@ class Resolver:
             return False
         message = f"{model} is a number of parameters, and a replay needs an architecture"
         named = self.catalog.models_of_size(model)
-        hint = "a profile name; or" if named is None else f"did you mean {named}? or"
-        self.fields.refuse("model", message, hint=f"{hint} runtime textbook, whose equations need no more")
+        models = "a profile name" if named is None else f"of that size are {named}"
+        self.fields.refuse("model", message, hint=f"{models}; or runtime textbook, whose equations need no more")
         return True
 
     def _for_classes(

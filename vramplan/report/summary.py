@@ -107,12 +107,14 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     left = MOST_LINES - sum(map(len, kept))
     said = notes_without_card(result)
     lacking = result.verdict == DOES_NOT_FIT and bool(result.remedies)
-    assumed = _assumed(result, width, 2 if left > (7 if lacking else 5) else min(1, left))
+    most = 2 if left > (7 if lacking else 5) else 1
+    assumed = _assumed(result, width, min(most, left - 2) if lacking else min(most, left))
     left -= len(assumed)
     host = _host(result, width, min(2, left))
     left -= len(host)
     changes = _why_not(result, figures, width, left - bool(said) - (REMEDIES if lacking else 0))
-    changes += _remedies(result, figures, width, left - len(changes) - bool(said))
+    room = left - len(changes)
+    changes += _remedies(result, figures, width, room - bool(said)) or _remedies(result, figures, width, room)
     left -= len(changes)
     advice = _advice(result, width, left - bool(said))
     remarks = _notes(said, width, left - len(advice))
@@ -309,7 +311,7 @@ def _why_not(result: FitResult, figures: ShownFigures, width: int, most: int) ->
     lines = paragraph("why not", [Span(words + low)], width)
     if len(lines) > most:  # what is to be done is worth more than how far off it is
         lines = paragraph("why not", [Span(words)], width)
-    return lines[: max(most, 1)]
+    return lines if len(lines) <= most else []
 
 
 def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:

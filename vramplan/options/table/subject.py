@@ -22,10 +22,10 @@ SUBJECT_ROWS = (
     Option(
         "model",
         MAPPING,
-        "Profile, file, config.json or cached ORG/NAME.",
+        "Profile, file, config.json or name on Hugging Face.",
         usual="required",
         note="A profile name or alias, the path of a profile, of a Hugging Face `config.json` or of its folder, "
-        "`ORG/NAME` of a model in the local Hugging Face cache, or a mapping ([Models](#models)).",
+        "the name of a checkpoint on Hugging Face, with its organisation or without, or a mapping ([Models](#models)).",
         flags=("--model", "-m"),
         metavar="MODEL",
         textbook=True,
