@@ -65,11 +65,8 @@ class Run(NamedTuple):
         """A sentence for each limit that the likely figures do not keep."""
         said = []
         if self.in_time is False and self.deadline_seconds is not None:
-            days = [one / SECONDS_PER_DAY for one in (self.wall_seconds.likely, self.deadline_seconds)]
-            said.append(
-                f"the run takes {days[0]:.3g} days, and the deadline is {days[1]:.3g} days: "
-                f"at least {self.devices_in_time} GPUs"
-            )
+            takes, given = map(_in_days, (self.wall_seconds.likely, self.deadline_seconds))
+            said.append(f"the run takes {takes}, and the deadline is {given}: at least {self.devices_in_time} GPUs")
         if self.in_budget is False and self.cost_usd is not None:
             said.append(
                 f"the run costs {self.cost_usd.likely:,.0f} USD, and the budget is {self.budget_usd:,.0f} USD: "
@@ -80,6 +77,11 @@ class Run(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """As the JSON documents have it."""
         return {key: _plain(value) for key, value in self._asdict().items()}
+
+
+def _in_days(seconds: float) -> str:
+    days = f"{seconds / SECONDS_PER_DAY:.3g}"
+    return f"{days} day" if days == "1" else f"{days} days"
 
 
 def _plain(value: Any) -> Any:
