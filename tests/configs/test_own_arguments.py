@@ -320,7 +320,7 @@ def test_a_number_of_gpus_that_only_the_caller_knows_is_none() -> None:
 
 def test_a_megatron_file_that_answers_requests_trains_nothing() -> None:
     text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --micro-batch-size: 1\n"
-    with pytest.raises(InputError, match="answers requests"):
+    with pytest.raises(InputError, match="serves requests"):
         job(text + "  --incoming-requests-per-sec: -1\n", "model_config.yaml")
 
 

@@ -74,7 +74,7 @@ def refuse_without_training(sheet: Sheet) -> None:
             sheet.refuse(key, "the file filters a data set and trains nothing", GIVE)
             return
     if program == "main.py" and sheet.given(OF_RLHF):
-        message = "the file starts step 3 of DeepSpeed-Chat, whose actor and critic answer beside training"
+        message = "step 3 of DeepSpeed-Chat is not modelled: its actor generates answers between steps"
         sheet.refuse(OF_RLHF, message, "give the file of step 1 or 2")
         return
     own = next((key for key in OF_LLAVA if sheet.given(key)), None)

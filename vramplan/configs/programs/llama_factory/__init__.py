@@ -60,7 +60,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
         sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")
     if sheet.flag("do_predict") and sheet.given("do_predict") and not sheet.flag("do_train"):
-        sheet.refuse("do_predict", "the file answers and trains nothing", "give the file of a training run")
+        sheet.refuse("do_predict", "the file only predicts and trains nothing", "give the file of a training run")
     left = asked.taken_out(sheet)
     unsloth = sheet.flag("use_unsloth")
     megatron = any(

@@ -40,7 +40,7 @@ def read_command(asked: MegatronMeaning) -> None:
         sheet.refuse("program", message, "give the script of a training run")
     for key in ("incoming_requests_per_sec", "incoming_requests_per_step"):  # of tests of inference
         if sheet.given(key):
-            sheet.refuse(key, "the file answers requests and trains nothing", "give the script of a training run")
+            sheet.refuse(key, "the file serves requests and trains nothing", "give the script of a training run")
     if sheet.given("retro_tasks"):  # tools/retro, which embeds and indexes texts with arguments of a BERT
         message = "the script prepares texts for a retriever and trains nothing"
         sheet.refuse("retro_tasks", message, "give the script of a training run")
