@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from tests.traces.drawn import SHARDINGS, TYPES
+from tests.traces.drawn_programs import CHOICES
 from tests.traces.parts import PARTS
 from tests.traces.rigs import RIGS, check, nightly, row_names, set_up, trace_rows, write_sources
 
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
     compose.add_argument(
         "--types", nargs="*", default=(), choices=TYPES, metavar="TYPE", help="of models (default: all)"
     )
+    compose.add_argument("--program", choices=CHOICES, help="with models of its own, for which all of them are drawn")
     compose.add_argument("--output", help="a file of JSON for what was found")
     for name, help_of in (
         ("setup", "make the environment of a rig"),
@@ -61,7 +63,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if given.command == "answer":
         return composed.answer_anew(given.file)
-    return composed.run(given.seed, given.jobs, given.output, given.sharding, given.types)
+    return composed.run(given.seed, given.jobs, given.output, given.sharding, given.types, given.program)
 
 
 if __name__ == "__main__":

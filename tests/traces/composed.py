@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, glm, gptq, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
+from tests.traces.drawn_programs import job_of
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
@@ -35,7 +36,10 @@ from vramplan.results.measure import TRACE
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, ZERO_STAGES
 
-PACKAGES = ("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
+PACKAGES = (
+    *("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim"),
+    *("torchtune", "torchao", "litgpt", "lightning", "torchtitan", "llm-foundry", "flash-attn"),
+)
 LIBRARIES = ("bitsandbytes.nn", "peft.utils", "liger_kernel.transformers", "trl", "torchao.quantization.qat")
 """What would look for a GPU and its kernels, were it imported when there seems to be one."""
 
@@ -281,10 +285,34 @@ def _write(document: dict[str, Any], path: str) -> None:
     Path(path).write_text(f'{json.dumps(head)[:-1]}, "results": [\n{lines}\n]}}\n', "utf-8")
 
 
-def run(seed: int, jobs: int, output: str | None, sharding: str | None = None, types: Sequence[str] = ()) -> int:
+def traceable(keys: Keys) -> Keys:
+    """The same job without techniques that no rig of its program runs, which would leave nothing to compare."""
+    for _ in range(SETTLED):
+        keys = settled(keys)
+        try:
+            with past_refusals():
+                check(build_job(keys))
+            return keys
+        except InputError as error:
+            wrong = [str(problem.key) for problem in error.problems[:1]]
+        before, keys = keys, _without(keys, wrong)
+        if keys == before:
+            return keys
+    return keys
+
+
+def run(
+    seed: int,
+    jobs: int,
+    output: str | None,
+    sharding: str | None = None,
+    types: Sequence[str] = (),
+    program: str | None = None,
+) -> int:
     """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are.
 
-    `types`: of models, as Transformers calls them; none given are all.
+    `types`: of models, as Transformers calls them; none given are all. `program`: one with models of its own, whose
+    jobs are drawn for it.
 
     The file is whole after each job: what a run that is stopped leaves is that of a smaller number of jobs.
     """
@@ -293,14 +321,18 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None, t
     document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
-            keys = job(random, Path(folder), types or TYPES)
-            result = compared(number, settled(keys if sharding is None else shared(random, keys, sharding)))
+            if program is not None:
+                keys = traceable(job_of(random, program, Path(folder)))
+            else:
+                keys = job(random, Path(folder), types or TYPES)
+                keys = settled(keys if sharding is None else shared(random, keys, sharding))
+            result = compared(number, keys)
             results.append(result._replace(keys=without_folder(result.keys)))
             if result.status in ("off", "refused", "untraced"):
                 right = result.predicted is not None and result.predicted == result.traced
                 shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"
                 print(f"{number} {result.status} {' + '.join(result.techniques)}: {shown}", flush=True)
-            document = _document(seed, results, sharding, types)
+            document = _document(seed, results, sharding, types, program)
             if output is not None:
                 _write(document, output)
     del kept
@@ -308,13 +340,16 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None, t
     return any(one.status == "off" for one in results)
 
 
-def _document(seed: int, results: list[Result], sharding: str | None, types: Sequence[str]) -> dict[str, Any]:
+def _document(
+    seed: int, results: list[Result], sharding: str | None, types: Sequence[str], program: str | None
+) -> dict[str, Any]:
     """What is kept of the jobs until now."""
     jobs = len(results)
     return {
         "seed": seed,
         "jobs": jobs,
         "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}"
+        + (f" --program {program}" if program else "")
         + (f" --sharding {sharding}" if sharding else "")
         + (f" --types {' '.join(types)}" if types else ""),
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},

@@ -24,11 +24,20 @@ SHARDED = {
 }
 """By word of `--sharding`: how it is called, where its jobs are kept, and what it does."""
 
+PROGRAMS = {
+    "torchtune": ("torchtune", "composed_torchtune.json", "its recipes of Llama and Mistral"),
+    "litgpt": ("LitGPT", "composed_litgpt.json", "its models and LoRA, with what Fabric puts around them"),
+    "torchtitan": ("torchtitan", "composed_torchtitan.json", "its Llama on several devices"),
+    "llm-foundry": ("llm-foundry", "composed_llm_foundry.json", "its MPT"),
+    "nanogpt": ("nanoGPT", "composed_nanogpt.json", "its GPT-2"),
+}
+"""By word of `--program`: how it is called, where its jobs are kept, and what of it runs."""
+
 
 def kept() -> dict[str, dict[str, Any]]:
-    """The results of each way to share that has some, by its word."""
+    """The results of each way to share, and of each program, that has some, by its word."""
     found = {}
-    for word, (_, name, _) in SHARDED.items():
+    for word, (_, name, _) in {**SHARDED, **PROGRAMS}.items():
         if (HERE / name).exists():
             found[word] = json.loads((HERE / name).read_text("utf-8"))
     return found
@@ -88,9 +97,13 @@ def _said(document: dict[str, Any]) -> str:
 
 
 def _section(word: str, document: dict[str, Any]) -> str:
-    """The jobs under a way to share."""
-    name, _, how = SHARDED[word]
-    head = f"\n## Under {name}\n\nThe same draws on two to five devices, {how}.\n"
+    """The jobs under a way to share, or of a program."""
+    if word in PROGRAMS:
+        name, _, how = PROGRAMS[word]
+        head = f"\n## {name}\n\nJobs that are drawn for the program: {how}.\n"
+    else:
+        name, _, how = SHARDED[word]
+        head = f"\n## Under {name}\n\nThe same draws on two to five devices, {how}.\n"
     rest = _rest(document).replace("\n## ", "\n### ")
     return f"{head}\n{_said(document)}\nThe command is `{document['command']}`.\n{rest}"
 

@@ -85,7 +85,7 @@ def job(random: Random, folder: Path, types: Sequence[str] = TYPES) -> Keys:
     """A job in the words of the job format; its model is read from a `config.json` in the folder."""
     model_type = random.choice(types)
     keys: Keys = {
-        "model": _model(random, model_type, folder),
+        "model": model_of(random, model_type, folder),
         "gpu": GPU,
         "runtime": random.choice(["transformers", "transformers", "pytorch"]),
         "micro_batch_size": random.choice([1, 2, 3, 5]),
@@ -104,7 +104,7 @@ def job(random: Random, folder: Path, types: Sequence[str] = TYPES) -> Keys:
         if random.random() < PROBABILITY * RARE.get(option.key, 1):
             keys |= _with(random, option)
     if "teacher" in keys:
-        keys["teacher"] = _taught_alike(random, model_type, keys["model"], folder)
+        keys["teacher"] = model_of(random, model_type, folder, vocabulary_of=keys["model"])
     if random.random() < PROBABILITY:
         keys["optimizer"] = random.choice(OPTIMIZERS)
         if keys["optimizer"] not in TORCH_OPTIMIZERS:
@@ -245,17 +245,8 @@ def _fake_quantization(random: Random) -> Keys:
     return qat
 
 
-def _taught_alike(random: Random, model_type: str, student: str, folder: Path) -> str:
-    """A teacher of the same type and vocabulary, and of other sizes."""
-    own = json.loads(Path(student).read_text("utf-8"))
-    path = Path(_model(random, model_type, folder))
-    config = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**config, "vocab_size": own["vocab_size"]}), "utf-8")
-    return str(path)
-
-
-def _model(random: Random, model_type: str, folder: Path) -> str:
-    """A small `config.json` of other sizes each time."""
+def model_of(random: Random, model_type: str, folder: Path, *, vocabulary_of: str | None = None) -> str:
+    """A small `config.json` of other sizes each time; a teacher has the vocabulary of its student."""
     config = {"model_type": model_type, **CONFIGS[model_type]}
     layers = random.choice([1, 2, 3, 4])
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"):
@@ -273,6 +264,8 @@ def _model(random: Random, model_type: str, folder: Path) -> str:
     for key, values in VARIANTS.get(model_type, {}).items():
         config[key] = random.choice(values)
     config["vocab_size"] = random.choice([64, 1003, 5000])
+    if vocabulary_of is not None:
+        config["vocab_size"] = json.loads(Path(vocabulary_of).read_text("utf-8"))["vocab_size"]
     for key in ("pad_token_id", "decoder_start_token_id"):
         if key in config:
             config[key] = 0

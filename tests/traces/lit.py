@@ -77,6 +77,9 @@ class LitGPT(Program):
             raise UsageError("the rig has another release", key="bitsandbytes")
         if self.is_flat and (job.adapter is not None or job.precision not in FLAT):
             raise UsageError("under FSDP1 the rig trains all weights, in Fabric's precisions of it", key="parallel")
+        word, _, half = job.precision.partition("-")
+        if self.is_flat and word == "fsdp" and (job.sharding is None or job.sharding.reduce_dtype != half):
+            raise UsageError("Fabric's FSDP1 sums in the type of its mixed precision", key="parallel.reduce_dtype")
         if not self.is_flat and job.precision.startswith("fsdp-"):
             raise UsageError("of FSDP1 alone", key="precision")
         if job.grad_scaler:
@@ -84,6 +87,8 @@ class LitGPT(Program):
         word = (job.activation_checkpointing or "none").partition(":")[0]
         if word not in ("none", "full", "every"):
             raise UsageError(f"the rig has no {word}", key="activation_checkpointing")
+        if word == "every" and job.sharding is not None:
+            raise UsageError("Fabric checkpoints each block that it shards", key="activation_checkpointing")
         if job.loss.partition(":")[0] not in ("standard", "chunked"):
             raise UsageError("the rig has LitGPT's own losses", key="loss")
 
@@ -259,10 +264,12 @@ class LitGPT(Program):
         word, _, chunks = self.job.loss.partition(":")
         if word == "standard":
             logits = self.model(self.tokens)
+            self.outputs = None  # the variable of the logits is bound anew, and that of the loss has a number by then
             return logits, chunked_cross_entropy(logits[..., :-1, :], self.labels[..., 1:])
         length = self.job.sequence_length
         size = 128 if -(-length // 128) == int(chunks) else -(-length // int(chunks))
         logits = self.model(self.tokens, lm_head_chunk_size=size)
+        self.outputs = None
         logits[-1] = logits[-1][..., :-1, :]
         return logits, chunked_cross_entropy(logits, self.labels[..., 1:])
 

@@ -17,7 +17,7 @@ from tests.traces.compiled import available, compiling, counting
 from tests.traces.fsdp2 import CUDA
 from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
-from vramplan.values.job import ResolvedJob
+from vramplan.values.job import NEXT_FORWARD, ResolvedJob
 
 MODULES = {
     "torchtune": "tune",
@@ -46,6 +46,7 @@ class Program:
         self.job = job
         self.mesh: Any = None  # of devices; None: one
         self.truth: Any = None  # what a number is taken for that is asked for on the host
+        self.outputs: Any = None  # that the loop keeps into its next forward pass
 
     def check(self) -> None:
         """Raise UsageError for what this program has no loop for here."""
@@ -134,9 +135,12 @@ class Program:
         for _ in range(self.micro_steps):
             enter("forward")
             held = self.forward()
+            self.outputs = None  # those of the micro-step before, which the loop's variables had until now
             loss = held[1]
             if self.job.gradient_accumulation_steps != 1:
                 loss = self.divided(loss)
+            if self.job.hold_outputs_until == NEXT_FORWARD:
+                self.outputs = held
             if not self.job.hold_outputs:
                 held = None
             enter("backward")

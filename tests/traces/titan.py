@@ -38,8 +38,10 @@ class Torchtitan(Program):
         split = job.split
         if job.sharding is None:
             raise UsageError("the rig is of several devices", key="parallel")
-        if (job.sharding.kind == FSDP_GRAD_OP) != (self.stages > 1):
-            raise UsageError("torchtitan keeps parameters whole in stages alone", key="parallel")
+        if job.sharding.kind == FSDP and self.stages > 1:
+            raise UsageError("torchtitan keeps parameters whole in stages", key="parallel")
+        if job.sharding.no_sync:
+            raise UsageError("torchtitan reduces in each micro-step", key="parallel.no_sync")
         if split is not None and split.pipeline != self.stages:
             raise UsageError("a stage is not a whole job", key="parallel")
         word = (job.activation_checkpointing or "none").partition(":")[0]
@@ -123,6 +125,8 @@ class Torchtitan(Program):
         config.activation_checkpoint.mode = "selective" if word.startswith("selective") else word
         config.activation_checkpoint.selective_ac_option = every or "op"
         config.training.compile = job.compile
+        if job.sharding.kind == FSDP_GRAD_OP and self.stages == 1:
+            config.parallelism.fsdp_reshard_after_forward = "never"
         return config
 
     def shard(self, skeleton: Any) -> Any:
@@ -237,9 +241,15 @@ class Uneven(dict[str, int]):
 
 
 def wrap_the_ends_too(
-    model: Any, dp_mesh: Any, param_dtype: Any, reduce_dtype: Any, pp_enabled: bool, **_: Any
+    model: Any,
+    dp_mesh: Any,
+    param_dtype: Any,
+    reduce_dtype: Any,
+    pp_enabled: bool,
+    reshard_after_forward_policy: str = "default",
+    **_: Any,
 ) -> None:
-    """Without a pipeline, and with the default of `reshard_after_forward_policy`.
+    """Without a pipeline.
 
     Source: torchtitan 0.2.0, models/llama3/infra/parallelize.py, apply_fsdp.
     """
@@ -247,9 +257,10 @@ def wrap_the_ends_too(
 
     assert not pp_enabled
     how = {"mesh": dp_mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)}
-    fully_shard(model.tok_embeddings, **how, reshard_after_forward=True)
+    reshards = reshard_after_forward_policy != "never"
+    fully_shard(model.tok_embeddings, **how, reshard_after_forward=reshards)
     for block in model.layers.values():
-        fully_shard(block, **how, reshard_after_forward=True)
+        fully_shard(block, **how, reshard_after_forward=reshards)
     fully_shard([model.norm, model.output], **how, reshard_after_forward=False)
     fully_shard(model, **how)
 

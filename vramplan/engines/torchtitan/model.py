@@ -14,9 +14,10 @@ from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, as_is
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.dtensor import (
+    compiled_cross_entropy_of_part,
     cross_entropy_of_part,
     embedding_of_part,
     gather_sequence,
@@ -34,6 +35,7 @@ from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
 from vramplan.values.model import ModelShape
 
 FREQUENCY_BYTES = 8  # complex64
+COMPILES_LOSS = (2, 6)  # the PyTorch of January 2025
 
 
 def devices_of(recipe: Recipe) -> int:
@@ -234,6 +236,7 @@ class Titan:
     no_eager_attention = "torchtitan calls scaled_dot_product_attention"
     compiles_blocks = True
     keeps_last_unit = True  # apply_fsdp: reshard_after_forward of all but the last
+    reshards_root = True  # apply_fsdp: reshard_after_forward of the whole, but in a pipeline
     selective = ("selective-op",)
     ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks
     splits = ("tensor", "sequence_parallel", "pipeline", "context")
@@ -313,7 +316,7 @@ class Titan:
         return (*ids, ("labels", shape, INT64)) if part.last else ids
 
     def __call__(self, *given: Tensor) -> Output:
-        tape, recipe, devices = self.tape, self.recipe, self.devices
+        tape, recipe = self.tape, self.recipe
         part = recipe.slice
         if part.context > 1 and not self.shares_a_step:
             self.cut()
@@ -328,12 +331,25 @@ class Titan:
         batch, length, width = pred.shape
         targets = view(labels, (batch * length,))
         rows = view(pred, (batch * length, width))
-        if recipe.compiled and devices == 1 and recipe.loss != FP32_LOGITS:
+        is_part = width < recipe.shape.vocabulary_size
+        if recipe.compiled and recipe.loss != FP32_LOGITS and not is_part:
             return Output(compiled_cross_entropy(rows, targets), pred)
+        if recipe.compiled and is_part and self.compiles_parts:
+            return Output(compiled_cross_entropy_of_part(rows, targets), pred)
         rows = to(rows, FP32)
-        if devices > 1 and width < recipe.shape.vocabulary_size:
+        if is_part:
             return Output(cross_entropy_of_part(rows, targets), pred)
         return Output(cross_entropy(rows, targets), pred)
+
+    @property
+    def compiles_parts(self) -> bool:
+        """Whether the release compiles a loss of parts of the vocabulary: all do since January 2025.
+
+        A job that names no PyTorch and wraps both ends of the model is of July 2025 at least; one that does not may be
+        older, and is taken for that. A loss of the whole vocabulary that is not compiled is `fp32-logits`.
+        """
+        release = self.tape.role(Release).pytorch
+        return self.tape.role(Sharding).norm_with_head if release is None else release >= COMPILES_LOSS
 
     def logits(self, input_ids: Tensor | None) -> Tensor:
         """Transformer.forward, or the part of it that a stage of a pipeline has; with the loss if it is in chunks."""

@@ -32,7 +32,7 @@ from vramplan.replay.operators.elementwise import (
 )
 from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
-from vramplan.replay.operators.fused_norms import compiled_cross_entropy
+from vramplan.replay.operators.fused_norms import compiled_cross_entropy, rms_norm
 from vramplan.replay.operators.indexing import stack_last
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.products import linear
@@ -47,9 +47,9 @@ UNSCALED_POSITIONS = 32768  # Llama 2 and 3 and Mistral have less, Llama 3.1 and
 
 
 class RMSNorm:
-    """RMSNorm of rms_norm.py: fp32 inputs over a weight of 16 bits, which PyTorch composes of its parts.
+    """RMSNorm of rms_norm.py: PyTorch has a kernel for fp32 inputs and weights, and composes those over 16 bits.
 
-    Source: aten/src/ATen/native/layer_norm.cpp, rms_norm_composite.
+    Source: aten/src/ATen/native/layer_norm.cpp, rms_norm_symint.
     """
 
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
@@ -61,7 +61,9 @@ class RMSNorm:
         return to(self.normalised(to(x, FP32)), dtype)
 
     def normalised(self, x: Tensor) -> Tensor:
-        """rms_norm_composite."""
+        """The kernel, or rms_norm_composite."""
+        if self.scale.dtype is FP32:
+            return rms_norm(x, self.scale)
         _root = rsqrt(mean_last(pow_scalar(x)))
         result = mul(x, _root)  # x is a local there, too
         result = mul(result, self.scale)

@@ -42,6 +42,11 @@ def keeps_root(name: str) -> bool:
     return own(name, "keeps_root", False) is True
 
 
+def reshards_root(name: str) -> bool:
+    """Whether FSDP shards what is in no block again after forward, also where blocks stay whole until backward."""
+    return own(name, "reshards_root", False) is True
+
+
 def reads_head_outside(name: str, loss: str) -> bool:
     """Whether a loss outside of the model reads the head's weight, which FSDP then has to keep: `head_outside`."""
     return loss.partition("-")[0] in own(name, "head_outside", ())

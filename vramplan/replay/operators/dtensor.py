@@ -11,7 +11,7 @@ from math import prod
 from vramplan.replay.operators.ends import sorting_bytes
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, Tape
-from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Shape, Tensor
+from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Shape, Tensor, round_up
 
 
 def gather_sequence(x: Tensor, devices: int) -> Tensor:
@@ -205,4 +205,42 @@ def cross_entropy_of_part(logits: Tensor, target: Tensor) -> Tensor:
     total = tape.new("sum", (), FP32, False)
     loss = tape.new("div", (), FP32, False, None, node)
     del total, result
+    return loss
+
+
+PADDED_FROM, PADDED_TO = 1024, 32
+"""Elements of a row from which on a compiler lays rows of fp32 apart, and of what multiple they then are: 128 bytes."""
+
+
+def compiled_cross_entropy_of_part(logits: Tensor, target: Tensor) -> Tensor:
+    """`cross_entropy_of_part` as it is compiled, of 16-bit logits: sums over the devices part it into several kernels.
+
+    Saves `out`: the logarithms of the probabilities in fp32, of which the gradient is a function.
+    Saves `target`: the places where one is subtracted.
+    Saves `count`, `total_weight`: the mean divides by them.
+    Backward: 1 new, in the element type of the logits.
+    Source: torchtitan/components/loss.py, build_cross_entropy_loss; torch/distributed/tensor/parallel/loss.py;
+    torch/_inductor/config.py, comprehensive_padding, and ir.py, Layout._pad_strides.
+    """
+    tape, (rows, width), dtype, batched = logits.tape, logits.shape, logits.dtype, logits.batched
+    apart = (rows, round_up(width, PADDED_TO) if width > PADDED_FROM else width)
+
+    def new(operator: str, shape: Shape) -> Tensor:
+        return tape.new(operator, shape, FP32, batched)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("cross_entropy_backward", (rows, width), dtype, batched),)
+
+    node = tape.record("cross_entropy", (logits,), backward, (target,))
+    largest = new("amax", (rows, 1))
+    _largest = new("all_reduce", (rows, 1))
+    shifted = new("sub", apart)
+    _sums = new("sum", (rows, 1))
+    count = tape.new("sum", (), FP32, False)
+    total_weight = tape.new("sum", (), FP32, False)
+    loss = tape.new("div", (), FP32, False, None, node)
+    del largest
+    out = new("sub", apart)
+    del _sums, shifted, _largest
+    tape.save(node, out, count, total_weight)
     return loss

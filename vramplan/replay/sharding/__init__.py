@@ -11,7 +11,7 @@ from vramplan.engines import brought_for
 from vramplan.replay.models import prefetches_after, steps_views
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.models.parts import keeps_last_unit, keeps_root, reads_head_outside
+from vramplan.replay.models.parts import keeps_last_unit, keeps_root, reads_head_outside, reshards_root
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
@@ -99,6 +99,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         norm_with_head=joint,
         keeps_head=keeps_last_unit(recipe.shape.family),
         keeps_root=keeps_root(recipe.shape.family) or reads_head_outside(recipe.shape.family, recipe.loss),
+        reshards_root=reshards_root(recipe.shape.family) and setup.stage is None,
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
         before_last=bool(setup.before_last),

@@ -114,11 +114,12 @@ class FullyShard(Collectives):
         """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext).
 
         Its root is gathered first. Of the model that trains itself the root is there. TRL wraps a reference as a
-        whole, with no unit in it; where it is not resharded, it stays whole after the first iteration.
-        Source: trl 1.16.0, models/utils.py, prepare_fsdp.
+        whole, with no unit in it; where it is not resharded, it stays whole after the first iteration. A program with
+        code of its own shards it as the model that trains.
+        Source: trl 1.16.0, models/utils.py, prepare_fsdp; torchtune 0.6.1, recipes/full_dpo_distributed.py.
         """
         self.outer = self.root, self.own, self.order, self.visits
-        self.is_one = recipe is not None and self.others_are_one
+        self.is_one = recipe is not None and recipe.shape.engine is None and self.others_are_one
         if self.is_one:
             outside = every_weight(recipe, self.policy)
         else:
@@ -157,7 +158,8 @@ class FullyShard(Collectives):
         """The root's forward is over: backward begins with it. A model whose loss is made outside says so itself."""
         if self.order and self.order[-1] is self.root:
             return loss
-        if self.policy.reshards_after_forward and not (self.keeps_root or self.policy.keeps_root):
+        goes = self.policy.reshards_after_forward or self.policy.reshards_root
+        if goes and not (self.keeps_root or self.policy.keeps_root):
             self.root.gathered = None
         self._visit(self.root)
         self.kept = None

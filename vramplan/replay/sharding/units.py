@@ -39,6 +39,7 @@ class ShardPolicy(NamedTuple):
     replicated: bool = False  # several groups share the states, and sum over each other what they have summed
     prefetches_after: bool = False  # the next unit of backward is gathered when one is over, and not before it
     keeps_root: bool = False  # what is in no block stays whole from forward to backward
+    reshards_root: bool = False  # it goes after forward, whatever blocks do
     kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
     own: tuple[str, ...] = ()  # parts of the model that are units of their own: EMBEDDINGS, HEAD
     norm_with_head: bool = False  # the last norm is in the head's unit
