@@ -20,7 +20,8 @@ from vramplan.values.job import ResolvedJob
 
 HERE = Path(__file__).parent
 FILES = ("utilisation", "rates")
-COUNTS = {"utilisation": 73, "rates": 184}
+NEW = "unseen_rates"  # of sources that the project had never used
+COUNTS = {"utilisation": 73, "rates": 184, NEW: 126}
 PAGE = HERE.parents[1] / "docs" / "time.md"
 BEGIN, END = "<!-- made by python -m tests.measured.rates -->", "<!-- end -->"
 
@@ -105,6 +106,27 @@ def accuracy() -> str:
     return "\n".join(lines)
 
 
+def of_new_sources() -> str:
+    """The tables of sources that were new to the project."""
+    rows = rates(NEW)
+    found = RateSummary.of(rows)
+    lines = [
+        "| Rates of new sources | Count | Median | 90th percentile | Worst | Bias | Order | Pairs | In range |",
+        "|---|---|---|---|---|---|---|---|---|",
+        _row("called calibrated", found.calibrated, _share(in_range(rows, CALIBRATED))),
+        _row("extrapolated", found.extrapolated, _share(in_range(rows, EXTRAPOLATED))),
+        _row("constant MFU, of all", found.constant, "-"),
+        "",
+        "| Source | Count | Median | Worst | Bias |",
+        "|---|---|---|---|---|",
+    ]
+    for source, members in sorted(by_source(rows).items()):
+        stats = ErrorStats.of([row.rate_error for row in members if row.rate_error is not None])
+        cells = (_share(stats.median), _share(stats.worst), _share(stats.bias, signed=True))
+        lines.append(f"| {source} | {stats.count} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _row(name: str, stats: RateStats, inside: str) -> str:
     errors = stats.errors
     cells = (_share(errors.median), _share(errors.p90), _share(errors.worst), _share(errors.bias, signed=True))
@@ -120,8 +142,11 @@ def _share(share: float | None, *, signed: bool = False) -> str:
 def written(text: str) -> str:
     """The page with the tables of now."""
     before, _, rest = text.partition(BEGIN)
+    _, _, rest = rest.partition(END)
+    between, _, rest = rest.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{accuracy()}\n\n{END}{after}"
+    parts = (before, accuracy(), between, of_new_sources(), after)
+    return "{0}{b}\n\n{1}\n\n{e}{2}{b}\n\n{3}\n\n{e}{4}".format(*parts, b=BEGIN, e=END)
 
 
 if __name__ == "__main__":

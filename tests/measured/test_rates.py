@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from tests.measured.own import ran
-from tests.measured.rates import PAGE, accuracy, all_rates, by_source, counted, in_range, written
+from tests.measured.rates import NEW, PAGE, accuracy, all_rates, by_source, counted, in_range, rates, written
 from vramplan.planner.time import fitted
 from vramplan.results.listings.rates import RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
@@ -41,6 +41,17 @@ def test_calibrated_rates_are_near_and_in_order() -> None:
 @pytest.mark.truth
 def test_extrapolated_rates_are_near() -> None:
     stats = RateSummary.of(all_rates()).extrapolated
+    assert stats.errors.median is not None
+    assert stats.order is not None
+    assert stats.errors.median <= EXTRAPOLATED_MEDIAN
+    assert stats.order >= EXTRAPOLATED_ORDER
+
+
+@pytest.mark.sweep
+@pytest.mark.truth
+def test_rates_of_new_sources_are_near_and_in_order() -> None:
+    """Extrapolated ones: what is called calibrated there stands under the nearest program, and is not that."""
+    stats = RateSummary.of(rates(NEW)).extrapolated
     assert stats.errors.median is not None
     assert stats.order is not None
     assert stats.errors.median <= EXTRAPOLATED_MEDIAN

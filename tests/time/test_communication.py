@@ -83,6 +83,16 @@ def test_links_of_platforms() -> None:
     assert link_of(h100, 16, 1, 8, None).bytes_per_s == pytest.approx(min(450e9 * 0.82, 400e9 * 0.94))
 
 
+@pytest.mark.parametrize("members", [2, 4, 8])
+def test_gpus_that_are_linked_one_by_one_reach_as_many_links_as_their_group_has(members: int) -> None:
+    mi300x = on_platform(find_gpu("mi300x").gpu())
+    each = 64e9 * 0.70  # of one link, one way
+    assert link_of(mi300x, members, 1, 8, None).bytes_per_s == pytest.approx((members - 1) * each)
+    # groups of several machines have one member in each, or all of a machine
+    assert link_of(mi300x, 8 * members, 1, 8, None).bytes_per_s == pytest.approx(min(7 * each, 400e9 * 0.75))
+    assert link_of(mi300x, members, 8, 8, None).bytes_per_s == pytest.approx(min(each, 400e9 / 8 * 0.75))
+
+
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("split", "weights", "gathers"), [({}, 1, 4), ({"tensor": 4}, 4, 4), ({"tensor": 4, "pipeline": 2}, 8, 1)]

@@ -11,6 +11,7 @@ from vramplan.answers.roofline import roofline
 from vramplan.catalog.gpus import find_gpu
 from vramplan.job import build_any_job
 from vramplan.planner.decision import decide
+from vramplan.planner.time.behaviour import CUDNN, FLASH2
 from vramplan.planner.time.optimizer import step_bytes
 from vramplan.planner.time.rates import best_product, rates_of
 from vramplan.replay.kernels import BYTES, DEQUANTIZED, NOTHING, PRODUCT, Kernel
@@ -130,6 +131,35 @@ def test_half_of_the_last_wave_of_a_product_is_idle() -> None:
 
 
 @pytest.mark.closed_form
+def test_a_thin_product_has_small_tiles_at_half_of_the_rate() -> None:
+    """As that of LoRA, whose result has a column for each of its ranks."""
+    rates = rates_of(job(gpu="a100", precision="amp-bf16"))
+    assert rates is not None
+    kernel = Kernel("mm", "forward", PRODUCT, 0, "bfloat16", 0, 1, NOTHING, NOTHING, NOTHING, NOTHING, (), 1)
+    rows, rank = 2048, 8
+    large, small = (1 + 108 * tile / 2 / (rows * rank) for tile in (256 * 128, 64 * 64))
+    assert rates.idle(kernel, 2 * rows * rank) == pytest.approx(2 * small)
+    assert 2 * small < large / 3
+
+
+@pytest.mark.closed_form
+def test_cards_of_geforce_alone_keep_a_clock_above_the_data_sheet() -> None:
+    boosted, plain = ("rtx-3090", "rtx-4090", "rtx-2080-ti"), ("a40", "l4", "l40s", "rtx-a6000", "t4", "rtx-6000-ada")
+    assert {best_product(find_gpu(name).gpu()) for name in boosted} == {1.15}
+    assert {best_product(find_gpu(name).gpu()) for name in plain} == {0.8}
+
+
+@pytest.mark.closed_form
+def test_megatron_attends_with_the_kernel_that_transformer_engine_prefers() -> None:
+    def kernel(gpu: str) -> str:
+        rates = rates_of(job(gpu=gpu, runtime="megatron", precision="mixed-bf16"))
+        assert rates is not None
+        return rates.flash
+
+    assert [kernel(gpu) for gpu in ("a100", "h100", "b200")] == [FLASH2, CUDNN, CUDNN]
+
+
+@pytest.mark.closed_form
 @pytest.mark.parametrize(
     ("precision", "gpu", "turned"),
     # in fp32 convolutions run on tensor cores too, where there are some for TF32: cudnn.allow_tf32 is true by default
@@ -219,8 +249,22 @@ def test_compiled_float8_multiplies_twice_as_fast_in_the_blocks() -> None:
     assert half is not None
     assert eight is not None
     products = half.shares["products"] * half.step_seconds, eight.shares["products"] * eight.step_seconds
+    # each operand is read twice and written once in 8 bits
+    assert eight.shares["bytes"] * eight.step_seconds > half.shares["bytes"] * half.step_seconds
     assert products[0] / 2 < products[1] < products[0] / 1.6  # all but the last layer
     assert eight.model_flops == half.model_flops
+
+
+@pytest.mark.closed_form
+def test_unsloth_makes_numbers_of_4_bit_codes_before_each_product() -> None:
+    """Each matrix is needed forward and backward, and the first pass is repeated under its checkpoints."""
+    keys = {**LORA, "model": "llama-3.1-8b", "runtime": "unsloth"}
+    plain, quantized = (fit(**keys, **more).time for more in ({}, {"quantization": "nf4"}))
+    assert plain is not None
+    assert quantized is not None
+    numbers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    least = 2 * numbers * 74 / 19.5e12
+    assert quantized.step_seconds - plain.step_seconds >= least
 
 
 @pytest.mark.closed_form

@@ -31,10 +31,19 @@ def _share(fields: Fields, name: str) -> float | None:
     return None if found is None else float(found)
 
 
+def _peers(fields: Fields, name: str) -> int | None:
+    return fields.integer(name, minimum=1)
+
+
 RATES = ("network", "host_link")
 SHARES = ("nvlink_share", "network_share", "pcie_share", "host_share")
-FIELDS = (*RATES, *SHARES)
-_READERS: dict[str, Read] = {**dict.fromkeys(RATES, _bandwidth), **dict.fromkeys(SHARES, _share)}
+PEERS = "link_peers"
+FIELDS = (*RATES, *SHARES, PEERS)
+_READERS: dict[str, Read] = {
+    **dict.fromkeys(RATES, _bandwidth),
+    **dict.fromkeys(SHARES, _share),
+    PEERS: _peers,
+}
 
 
 @once
@@ -55,9 +64,10 @@ def on_platform(gpu: Gpu, dirs: Sequence[Path] = ()) -> Gpu:
     if not gpu.has_nvlink:
         found["network"] = None
     for key in FIELDS:
-        found[key] = other.value(key) if found[key] is None else found[key]
+        found[key] = other.value(key) if found[key] is None and key != PEERS else found[key]
     return gpu._replace(
         network_bytes_per_s=found["network"],
         host_bytes_per_s=found["host_link"],
         link_shares=LinkShares(**{key.removesuffix("_share"): found[key] for key in SHARES}),
+        link_peers=found[PEERS],
     )

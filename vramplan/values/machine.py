@@ -55,6 +55,7 @@ class Gpu(NamedTuple):
     network_bytes_per_s: float | None = None
     host_bytes_per_s: float | None = None
     link_shares: LinkShares | None = None
+    link_peers: int | None = None  # others that it has a link each to, among which its rate is split; None: a switch
 
     @property
     def has_nvlink(self) -> bool:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from vramplan.planner.time.behaviour import CUDNN, Timing
 from vramplan.values.job import ResolvedJob
+from vramplan.values.machine import Gpu
 
 
 class LlmcTiming(Timing):
     """Gradients are summed in one call after backward (llmc/zero.cuh, multi_gpu_async_reduce_gradient)."""
 
-    flash = CUDNN
+    def flash(self, gpu: Gpu) -> str:
+        """Its own."""
+        return CUDNN
+
     fused_optimizer = True
     loop_seconds = 0.0005
 

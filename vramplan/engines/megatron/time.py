@@ -2,14 +2,18 @@
 
 Sources: megatron-core 0.16, core/distributed/distributed_data_parallel_config.py (`overlap_grad_reduce` and
 `overlap_param_gather` are off, `grad_reduce_in_fp32`), core/tensor_parallel/layers.py (`gradient_accumulation_fusion`),
-core/optimizer (FusedAdam); deepspeed/runtime/pipe/engine.py and p2p.py.
+core/optimizer (FusedAdam); deepspeed/runtime/pipe/engine.py and p2p.py; Transformer Engine 2.10,
+pytorch/attention/dot_product_attention/utils.py, get_attention_backend (cuDNN's kernel from compute capability 9.0 on).
 """
 
 from __future__ import annotations
 
-from vramplan.planner.time.behaviour import FP32, Timing
+from vramplan.planner.time.behaviour import CUDNN, FLASH2, FP32, Timing
 from vramplan.values.job import ResolvedJob
+from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO1
+
+HOPPER = 9
 
 
 class MegatronTiming(Timing):
@@ -18,6 +22,11 @@ class MegatronTiming(Timing):
     hides_sums = False
     summed = FP32
     fused_optimizer = True
+
+    def flash(self, gpu: Gpu) -> str:
+        """What Transformer Engine prefers on the GPU."""
+        newer = gpu.compute_capability is not None and int(gpu.compute_capability.partition(".")[0]) >= HOPPER
+        return CUDNN if newer else FLASH2
 
     def adds_in_product(self, job: ResolvedJob) -> bool:
         """`gradient_accumulation_fusion`, which Megatron-DeepSpeed does not have."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramplan.engines import behaviour_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
+from vramplan.values.machine import Gpu
 from vramplan.values.parallel import is_fsdp
 
 ROOM = "time"
@@ -28,11 +29,14 @@ class FusedKernel(NamedTuple):
 class Timing:
     """What a program may do differently; a subclass in its folder says what it does."""
 
-    flash = FLASH2  # the kernel behind fused attention: that of PyTorch's scaled_dot_product_attention
     hides_sums = True  # whether gradients of replicas are summed beside backward
     summed = OWN  # in which element type: that of the gradients, or FP32
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
+
+    def flash(self, gpu: Gpu) -> str:
+        """The kernel behind fused attention: that of PyTorch's scaled_dot_product_attention."""
+        return FLASH2
 
     def adds_in_product(self, job: ResolvedJob) -> bool:
         """Whether the product that makes a weight's gradient adds it to those of earlier micro-batches."""

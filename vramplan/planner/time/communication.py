@@ -85,6 +85,9 @@ def link_of(gpu: Gpu, members: int, stride: int, devices_per_node: int, node_ban
     if gpu.has_nvlink:
         assert gpu.link_bytes_per_s is not None
         inside = gpu.link_bytes_per_s / 2 * shares.nvlink
+        if gpu.link_peers is not None:  # links to devices that are not of the group carry nothing
+            together = min(members, max(1, devices_per_node // stride))
+            inside *= min(1.0, max(1, together - 1) / gpu.link_peers)
     else:
         inside = host_bytes_per_s(gpu) * shares.pcie
     if members * stride <= devices_per_node:

@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.planner.time.behaviour import FusedKernel
-from vramplan.replay.kernels import ATTENTION, BACKWARD, BYTES, FORWARD, FP8, NOTHING, PRODUCT, RECOMPUTE, Kernel
+from vramplan.replay.kernels import (
+    ATTENTION,
+    BACKWARD,
+    BYTES,
+    DEQUANTIZED,
+    FORWARD,
+    FP8,
+    NOTHING,
+    PRODUCT,
+    RECOMPUTE,
+    Kernel,
+)
 from vramplan.values.job import ResolvedJob
 
 ITEMSIZE = 2  # such kernels run in 16 bits
@@ -19,13 +30,13 @@ def with_fused(
 ) -> tuple[Kernel, ...]:
     """The kernels of a micro-batch with those of a program in place of the point-wise ones in its blocks.
 
-    Products, attention, and what is outside of the blocks stay.
+    Products, attention, numbers that are made of 4-bit codes, and what is outside of the blocks stay.
     """
     inside = [kernel for kernel in kernels if kernel.unit]
     if not inside:
         return tuple(kernels)
     unit = max(inside, key=lambda kernel: kernel.times).unit
-    kept = [kernel for kernel in kernels if not kernel.unit or kernel.kind != BYTES]
+    kept = [kernel for kernel in kernels if not kernel.unit or kernel.kind != BYTES or kernel.operator == DEQUANTIZED]
     directions = [FORWARD, BACKWARD]
     if any(kernel.direction == RECOMPUTE for kernel in inside):
         directions.insert(1, RECOMPUTE)
@@ -59,11 +70,32 @@ LINEAR = frozenset({"mm", "addmm"})  # operators of a linear layer, and of its g
 def in_eight_bits(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The kernels of a compiled step whose linear layers are Float8Linear: all of them but that outside of the blocks.
 
-    Source: torchtitan, components/quantization/float8.py, `filter_fqns: ["output"]` of its train_configs.
+    Each operand is read for its largest number, and read and written in 8 bits.
+    Source: torchtitan, components/quantization/float8.py, `filter_fqns: ["output"]` of its train_configs; torchao,
+    float8/float8_scaling_utils.py, hp_tensor_to_float8_dynamic.
     """
-    return tuple(
-        kernel._replace(dtype=FP8) if kernel.kind == PRODUCT and kernel.unit and kernel.operator in LINEAR else kernel
-        for kernel in kernels
+    found: list[Kernel] = []
+    for kernel in kernels:
+        if kernel.kind == PRODUCT and kernel.unit and kernel.operator in LINEAR:
+            found += (kernel._replace(dtype=FP8), _casts_of(kernel))
+        else:
+            found.append(kernel)
+    return tuple(found)
+
+
+def _casts_of(kernel: Kernel) -> Kernel:
+    """Of its operands in 16 bits, which the replay knows as what it reads."""
+    fixed, each, pairs = kernel.read
+    written = fixed // ITEMSIZE, each // ITEMSIZE, pairs // ITEMSIZE
+    return kernel._replace(
+        operator="to_float8",
+        kind=BYTES,
+        flops=NOTHING,
+        again=NOTHING,
+        read=(2 * fixed, 2 * each, 2 * pairs),
+        written=written,
+        launches=2 * kernel.launches,
+        aligned=0,
     )
 
 

@@ -25,10 +25,12 @@ BEST_PRODUCT = {"amd": 0.51, "": 0.80}
 Source: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS: H100 80.3 %, B200 77.6 %,
 A100 SXM 86.9 %, A100 PCIe 81.1 %, GH200 83.8 %, MI300X 51.4 %.
 """
-BOOSTED = ("7.5", "8.6", "8.9", "12.0")
+BOOSTED, BOOSTED_WATTS = ("7.5", "8.6", "8.9", "12.0"), 2.4e-12
 BOOSTED_PRODUCT = 1.15
 """Of cards whose clock rises well above the one of the data sheet, which its rate is computed from: 1.9 to 2.0 GHz are
-usual on an RTX 3090, whose rate is that of 1.695 GHz."""
+usual on an RTX 3090, whose rate is that of 1.695 GHz. Those are cards of GeForce, whose tensor cores run at half of the
+rate with sums in fp32 and leave power for it: 2.7 to 7 W for each TFLOP/s. Cards for workstations and servers have the
+same chips at the whole rate and a lower limit of power, 0.6 to 2.2 W."""
 
 LARGE_TILE, SMALL_TILE = 256 * 128, 128 * 128
 LARGE_TILES = ("8.0", "9.0", "10.0")
@@ -38,6 +40,12 @@ Source: NVIDIA, Matrix Multiplication Background, "Tile Quantization" and "Wave 
 164 KB on compute capability 8.0 and 100 KB on 8.6 (CUDA C++ Programming Guide, technical specifications).
 """
 IDLE_WAVE = 0.5  # of the last wave of tiles, on average
+LEAST_TILE, LEAST_TILE_SHARE = 64 * 64, 0.5
+"""The smallest usual tile, for results with few elements, and what it reaches of the rate of large ones; assumed.
+
+Source: the same page, "Typical Tile Dimensions In cuBLAS And Performance": smaller tiles are slower, as they read each
+operand more often.
+"""
 
 TRANSPOSES = 2
 """How often a convolution on tensor cores moves its operands and results before and after it, where images lie with
@@ -70,11 +78,11 @@ NEWER_INSTRUCTIONS = {"hopper": 0.51, "blackwell": 0.51}
 
 On an H100 FlashAttention-2 reaches 370 of 989 TFLOP/s (arXiv:2407.08608, figure 5): 37 % in place of 73 %.
 """
-EFFICIENT_SHARES = {"hopper": 0.06, "": ATTENTION_SHARES[FLASH1][0][0]}
+EFFICIENT_SHARES = {"hopper": 0.06}
 """Share of the dense 16-bit rate that the memory-efficient kernel reaches, which multiplies as on Ampere.
 
 An H100 (tests/measured/h100.yaml) takes 28 ms more for a step of BERT-large than with FlashAttention, 6 ms for GPT-2:
-50 to 65 TFLOP/s. Where nobody measured it, it is taken for as fast as the first FlashAttention.
+50 to 65 TFLOP/s. Where nobody measured it, it is taken for as fast as the first FlashAttention, forward and backward.
 """
 UNALIGNED_SHARES = {"hopper": {1: 0.124, 2: 0.256}}
 """Share of the dense rate of products whose rows begin at multiples of 1 or 2 elements of 16 bits, as those of the head
@@ -171,7 +179,9 @@ class Rates(NamedTuple):
             return 1.0
         products = min(2, kernel.launches) if kernel.direction == BACKWARD else 1  # both gradients, or one
         elements = written_bytes / (4 if kernel.dtype == "float32" else 2)
-        return 1 + products * self.idle_elements / elements
+        waiting = products * self.idle_elements / elements
+        least = products * IDLE_WAVE * (self.gpu.multiprocessors or 0) * LEAST_TILE / elements
+        return min(1 + waiting, (1 + least) / LEAST_TILE_SHARE)
 
     def attention(self, kernel: Kernel) -> float:
         """FLOP/s of a fused attention kernel, of all scores that it makes."""
@@ -180,14 +190,18 @@ class Rates(NamedTuple):
             shares = ATTENTION_SHARES[FLASH2 if self.flash == EFFICIENT else self.flash]
             return self.products["float32"] * shares[large][backward]
         if self.flash == EFFICIENT:
-            share = EFFICIENT_SHARES.get(self.gpu.architecture or "", EFFICIENT_SHARES[""])
+            like = ATTENTION_SHARES[FLASH1][large][backward]
+            share = EFFICIENT_SHARES.get(self.gpu.architecture or "", like)
             return share * self.half_flop_per_s
         published = dict(self.gpu.attention_flop_per_s).get(self.flash)
         if published is not None:
             rate = published[2 * large + backward]
         else:
             rate = ATTENTION_SHARES[self.flash][large][backward] * self.half_flop_per_s
-            rate *= NEWER_INSTRUCTIONS.get(self.gpu.architecture or "", 1.0)
+            if self.flash != CUDNN:  # which is written for each
+                rate *= NEWER_INSTRUCTIONS.get(self.gpu.architecture or "", 1.0)
+        if self.flash == CUDNN:  # the others were fitted with the clock that a generation keeps
+            rate *= fitted.products_on(self.gpu.architecture) / fitted.PRODUCTS[""]
         return rate * fitted.ATTENTION[self.flash]
 
 
@@ -224,7 +238,7 @@ def rates_of(job: ResolvedJob) -> Rates | None:
         product_dtype=dtype if dtype in products else "float32",
         half_flop_per_s=half or peak,
         bytes_per_s=gpu.memory_bandwidth_bytes_per_s * fitted.BANDWIDTH,
-        flash=EFFICIENT if job.attention == "efficient" else timing_of(job).flash,
+        flash=EFFICIENT if job.attention == "efficient" else timing_of(job).flash(gpu),
         idle_elements=IDLE_WAVE * (gpu.multiprocessors or 0) * tile,
         plain="" if tensor and job.tf32 else "float32",
         transposed=frozenset() if job.channels_last else turned,
@@ -256,6 +270,6 @@ def best_product(gpu: Gpu) -> float:
     half = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
     if gpu.product_flop_per_s is not None and half:
         return gpu.product_flop_per_s / half
-    if gpu.compute_capability in BOOSTED:
+    if gpu.compute_capability in BOOSTED and half and (gpu.tdp_watts or 0.0) / half >= BOOSTED_WATTS:
         return BOOSTED_PRODUCT
     return BEST_PRODUCT["amd" if gpu.architecture in AMD else ""]

@@ -249,6 +249,8 @@ def _through(tape: Tape, sizes: list[_Sizes] | tuple[_Sizes, ...], dtype: DType,
         whole = _whole(size.layer)
         work = 2 * rows * size.inputs * size.outputs
         if gx is None:
+            if whole is not None:  # else the product is what the function began with
+                tape.launch("mm", (size.layer.weight,))
             tape.work(work)
             gx = tape.new("mm", shape, dtype, batched)
         else:
@@ -271,6 +273,7 @@ def _whole(layer: FusedLayer) -> Tensor | None:
     if layer.bits is None:
         return None
     weight, tape = layer.weight, layer.weight.tape
+    tape.launch("dequantize_4bit", (weight,))
     whole = tape.new("dequantize_4bit", weight.shape, layer.bits.stored, False, category="weight_casts")
     if layer.bits.nested:
         _maxima = tape.new("dequantize_blockwise", (-(-weight.elements // BLOCK),), FP32, False)
