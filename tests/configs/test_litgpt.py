@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.configs.meant import holds, job, meant
@@ -143,3 +145,59 @@ def test_a_key_of_copies_of_litgpt_says_what_is_recomputed(devices: int) -> None
     for word, means in (("true", "full"), ("false", "none")):
         text = FULL.format(devices=devices).replace("train:\n", f"train:\n  activation_checkpointing: {word}\n")
         assert job(text, "a.yaml")["activation_checkpointing"] == means
+
+
+OWN = """
+model_name: mine
+model_config:
+  n_layer: 2
+  n_embd: 256
+  n_head: 4
+  n_query_groups: 2
+  mlp_class_name: {kind}
+  norm_class_name: RMSNorm
+  intermediate_size: 512
+  vocab_size: 1000
+  padding_multiple: 64
+  block_size: 128
+  bias: false
+  parallel_residual: false
+  {more}
+train: {{global_batch_size: 8, micro_batch_size: 4}}
+devices: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "family", "experts"),
+    [
+        ("LLaMAMLP", "norm_qk: true", "llama", None),
+        ("LLaMAMoE", "n_expert: 4\n  n_expert_per_token: 2", "mixtral", {"count": 4, "active": 2}),
+        (
+            "LLaMAMoE",
+            "n_expert: 8\n  n_expert_per_token: 2\n  moe_intermediate_size: 96\n  norm_qk: true",
+            "qwen_moe",
+            {"count": 8, "active": 2, "intermediate_size": 96, "normalized": True, "dense_layers": []},
+        ),
+    ],
+)
+def test_a_model_with_sizes_of_its_own(kind: str, more: str, family: str, experts: dict[str, Any] | None) -> None:
+    model = meant(OWN.format(kind=kind, more=more), "a.yaml").job["model"]
+    assert (model["family"], model.get("experts")) == (family, experts)
+    assert (model["vocabulary_size"], model["key_value_heads"]) == (1024, 2)
+    assert model.get("qk_norm", False) == ("norm_qk" in more)
+
+
+def test_no_size_of_a_model_is_passed_over() -> None:
+    with pytest.raises(InputError, match=r"model_config.n_experts: is not understood"):
+        meant(OWN.format(kind="LLaMAMoE", more="n_experts: 4"), "a.yaml")
+    found = meant(OWN.format(kind="LLaMAMoE", more="n_expert: 4\n  n_shared_expert: 1"), "a.yaml")
+    assert "model_config.n_shared_expert" in found.open["model"]
+    windows = meant(OWN.format(kind="LLaMAMLP", more="sliding_window_size: 64"), "a.yaml").unmodelled
+    assert windows["model_config.sliding_window_size"] == "windows of attention"
+
+
+def test_what_a_model_leaves_out_is_litgpts() -> None:
+    model = meant("model_name: mine\nmodel_config: {n_layer: 2}\ntrain: {micro_batch_size: 1}\n", "a.yaml").job["model"]
+    assert (model["family"], model["hidden_size"], model["intermediate_size"]) == ("neox", 4096, 16384)
+    assert model["vocabulary_size"] == 50688

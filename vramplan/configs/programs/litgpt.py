@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, named, options
+from vramplan.configs.programs import litgpt_model
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
@@ -20,7 +21,7 @@ from vramplan.errors import near_matches
 
 UNDERSTOOD = names(
     """
-    checkpoint_dir model_name model_config model_config.* precision quantize devices num_nodes lora_r lora_alpha
+    checkpoint_dir model_name precision quantize devices num_nodes lora_r lora_alpha
     lora_dropout lora_query lora_key lora_value lora_projection lora_mlp train.global_batch_size
     train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings train.activation_checkpointing
     optimizer optimizer.class_path
@@ -158,17 +159,6 @@ SHAPES = {
         "tied_embeddings": False,
     },
 }
-SIZES = {
-    "n_layer": "layers",
-    "n_embd": "hidden_size",
-    "n_head": "attention_heads",
-    "intermediate_size": "intermediate_size",
-    "vocab_size": "vocabulary_size",
-    "padded_vocab_size": "vocabulary_size",
-    "block_size": "max_positions",
-    "n_query_groups": "key_value_heads",
-}
-"""Keys of `model_config`, and of a model in a job."""
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
@@ -251,15 +241,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 def _model(sheet: Sheet, meaning: Meaning, pretrain: bool, length: int | None) -> None:
     key = "model_name" if pretrain else "checkpoint_dir"
     name = sheet.text(key)
-    config = sheet.under("model_config")
-    sheet.get("model_config")
-    if config:
-        known = {SIZES[part]: value for part, value in config.items() if part in SIZES and value is not None}
-        family = "llama" if "LLaMA" in str(config.get("mlp_class_name")) else "neox"
-        shape: Any = {"name": config.get("name") or name or "model_config", "family": family, **known}
-        shape["tied_embeddings"] = bool(sheet.flag("train.tie_embeddings"))
-        meaning.say("model", shape, "model_config")
-        length = length or known.get("max_positions")
+    if any(key.startswith(f"{litgpt_model.CONFIG}.") for key in sheet.written):
+        positions = litgpt_model.say(sheet, meaning, name)
+        length = length or positions
     elif name:
         last = name.rstrip("/").rsplit("/", 1)[-1]
         shape = SHAPES.get(last) or name.removeprefix("checkpoints/")
@@ -343,4 +327,10 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     return Launched(config, changes, None)
 
 
-PROGRAM = Program("litgpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, started=started)
+TABLE = Table(
+    UNDERSTOOD | litgpt_model.UNDERSTOOD,
+    WITHOUT_EFFECT | litgpt_model.WITHOUT_EFFECT,
+    {**UNMODELLED, **litgpt_model.UNMODELLED},
+)
+
+PROGRAM = Program("litgpt", RELEASES, TABLE, read, recognise, started=started)
