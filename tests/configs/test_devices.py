@@ -167,3 +167,18 @@ def test_composer_is_told_so_too() -> None:
     fsdp_config: {sharding_strategy: FULL_SHARD, limit_all_gathers: false}
     """
     holds(job(text, "a.yaml"), parallel__limit_all_gathers=False)
+
+
+def test_deepspeeds_launcher_says_which_gpus() -> None:
+    """`--include` names them, and its own counts go before what variables of the script are called."""
+    command = "train.py --model_name_or_path gpt2 --max_seq_length 128 --per_device_train_batch_size 1 --bf16 True"
+    assert job(f"deepspeed --include=localhost:2,3 {command}", "a.sh")["parallel.data"] == 2
+    assert job(f"deepspeed --include one:0,1@two:0 {command}", "a.sh")["parallel.data"] == 3
+    assert "parallel.data" not in job(f"deepspeed --include one@two {command}", "a.sh")
+    sizes = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 128 --max-position-embeddings 128"
+    script = f"""
+    GPUS_PER_NODE=8
+    NNODES=2
+    deepspeed --num_nodes 1 --num_gpus 4 pretrain_gpt.py {sizes} --micro-batch-size 1 --global-batch-size 8 --bf16
+    """
+    holds(job(script, "a.sh"), parallel__data=4, gradient_accumulation_steps=2)
