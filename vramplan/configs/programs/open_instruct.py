@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs import open_instruct_policy as policy
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import preferences, trainer
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import ProgramRelease, Table, names
 
@@ -279,6 +279,11 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     liger = sheet.flag("use_liger_kernel")
     program = _program_of(sheet)
     is_preference = program in PREFERENCES or (not program and sheet.given("num_epochs"))  # not finetune.py's word
+    pairs = None if program or is_preference or beta or word or liger else preferences.sign(sheet)
+    if pairs is not None and sheet.beside.get("loss") != "dpo":
+        meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
+    elif pairs is not None:
+        is_preference = True
     if program == REWARDS:
         meaning.say("loss", "reward", "program")
         meaning.say("padding", "right", "program")

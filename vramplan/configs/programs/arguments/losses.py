@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.own_arguments import TASK
-from vramplan.configs.programs import sampling, trainer
+from vramplan.configs.programs import preferences, sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import CLASSIFIER
 from vramplan.configs.table import names
@@ -70,7 +70,30 @@ def task_of(file: TrainingFile) -> str:
     losses = sheet.texts("loss_type") or []
     if any(sheet.given(key) for key in ("beta", *OF_PREFERENCES, "precompute_ref_log_probs", "rpo_alpha")):
         return DPO
-    return DPO if any(word in DPO_LOSSES for word in losses) else SFT
+    if any(word in DPO_LOSSES for word in losses):
+        return DPO
+    asked = ASKED.get(str(sheet.beside.get("loss")))
+    return asked if asked is not None and of_pairs(file) is not None else SFT
+
+
+ASKED = {"dpo": DPO, "kto": "kto", "orpo": "orpo", "simpo": "cpo", "reward": "reward"}
+"""Losses that may be asked for beside a file, and the trainers that compute them."""
+
+OF_TEXTS = names(
+    """
+    packing packing_strategy padding_free eval_packing max_seq_length completion_only_loss assistant_only_loss
+    dataset_text_field neftune_noise_alpha dataset_kwargs
+    """
+)
+"""Keys that SFT's configuration has, and none for pairs of answers."""
+
+
+def of_pairs(file: TrainingFile) -> str | None:
+    """What says that the data are pairs of answers where no key says which trainer reads them."""
+    sheet = file.sheet
+    if not file.is_trl or "program" in sheet.written or any(sheet.given(key) for key in OF_TEXTS):
+        return None
+    return preferences.sign(sheet)
 
 
 def is_simpo(file: TrainingFile, losses: list[str]) -> bool:
@@ -96,9 +119,12 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     precomputed = sheet.flag("precompute_ref_log_probs")
     for key in ("num_generations", "max_completion_length", "desirable_weight"):
         sheet.get(key)
+    pairs = None if task != SFT or "loss" in sheet.beside else of_pairs(file)
     if task == SFT:
         if classifies:
             meaning.say("loss", "classification", CLASSIFIER)
+        elif pairs is not None:
+            meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
         elif liger:
             trainer.liger(sheet, meaning, "use_liger_kernel")
         elif file.is_trl and "chunked_nll" in kinds:
