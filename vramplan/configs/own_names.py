@@ -8,6 +8,8 @@ down, or how fast a model learns. A name with any other word stays not understoo
 
 from __future__ import annotations
 
+import re
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -34,7 +36,7 @@ FURTHER = _words(
     sort by from to in out output outputs input inputs source user system keys key tags tag
     on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
     start end eta rate proc procs workers worker threads load loader dataloader manager index indices inds sampler
-    extract once
+    extract once prefix suffix
     """
 )
 """Words that say more of it, and nothing of a model, a batch or a length."""
@@ -63,8 +65,16 @@ KEPT = _words("save export merge merged log push upload eval evaluation valid va
 
 def may_decide(name: str) -> bool:
     """Whether a setting that a script declares may say what is trained: not `save_lora` or `eval_batch_size`."""
-    first, *words = name.lower().split("_")
+    first, *words = re.split(r"[._]", name.lower())
     return first not in KEPT and any(word in DECISIVE for word in (first, *words))
+
+
+_SWITCH = re.compile(r"(use|enable|with)_\w+|\w+_enabled?")
+
+
+def is_off(name: str, value: object) -> bool:
+    """Whether a setting has no value, or is a switch that its name says and that is off."""
+    return value is None or (value is False and _SWITCH.fullmatch(name.rpartition(".")[2]) is not None)
 
 
 def is_quiet(name: str) -> bool:

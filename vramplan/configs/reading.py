@@ -241,6 +241,8 @@ def job_of(
     own = [key for key in quiet if program.table.is_own(key)]
     if own:
         what = "settings of somebody's own, which say of data, logs or the schedule by their names"
+        if program.table.passes_over:
+            what = f"no keys of {program.name}, which passes over them"
         meaning.note(f"{', '.join(own)}: {what}")
     hint = f"read as {program.name} {release.version}"
     strange = [one._replace(hint=_passed_over(one.hint or f"{hint};")) for one in strange]
