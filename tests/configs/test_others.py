@@ -573,3 +573,17 @@ def test_a_setting_without_a_value_changes_nothing() -> None:
     assert "adapter" not in found.job
     with pytest.raises(InputError, match="rotate_head: is not understood"):
         meant(text + "rotate_head: 2\n", "sft.yaml")
+
+
+def test_an_mpt_with_experts_leaves_the_model_open() -> None:
+    sizes = "  ffn_config: {{ffn_type: {}, ffn_hidden_size: 1000}}\n  attn_config: {{kv_n_heads: 2}}\n"
+    text = "max_seq_len: 128\nglobal_train_batch_size: 8\ndevice_train_microbatch_size: 2\noptimizer: {name: adamw}\n"
+    text += "model:\n  name: mpt_causal_lm\n  d_model: 256\n  n_heads: 4\n  n_layers: 2\n"
+    experts = meant(text + sizes.format("mb_dmoe"), "train.yaml")
+    assert "model" not in experts.job
+    assert "mb_dmoe: an MPT whose blocks have experts" in experts.open["model"]
+    plain = meant(text + sizes.format("mptmlp"), "train.yaml")
+    assert plain.job["model"]["intermediate_size"] == 1000
+    assert "2 of keys and values" in plain.unmodelled["model.attn_config.kv_n_heads"]
+    gated = meant(text + sizes.format("mptglu"), "train.yaml")
+    assert "mptglu in an MPT" in gated.unmodelled["model.ffn_config.ffn_type"]

@@ -252,7 +252,7 @@ def job_of(
         raise InputError(sorted(problems, key=lambda one: (one.file or "", one.line or 0)))
     fused_over_master(meaning.job)
     _name_model(meaning, known)
-    _targets_of_peft(program.name, meaning, known)
+    _targets_of_peft(program.name, meaning, known, wanted.beside.get("model"))
     _of_one_device(meaning)
     values = tuple(
         ReadValue(key, told.value, tuple(_source(sheet, name) for name in told.of)) for key, told in meaning.job.items()
@@ -359,12 +359,16 @@ WITH_PEFT = ("axolotl", "llama-factory", "training-arguments", "trl")
 """Programs whose adapters are PEFT's."""
 
 
-def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
-    """Take away the targets that name no layer of the model beside others that do, as PEFT passes over them."""
-    told, model = meaning.job.get("adapter.targets"), meaning.job.get("model")
+def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue, other: Any) -> None:
+    """Take away the targets that name no layer of the model beside others that do, as PEFT passes over them.
+
+    `other`: the model that is given beside the file.
+    """
+    told, of_file = meaning.job.get("adapter.targets"), meaning.job.get("model")
+    model = other if other is not None or of_file is None else of_file.value
     if program not in WITH_PEFT or model is None:
         return
-    shape = known.shape(model.value) if isinstance(model.value, str) else None
+    shape = known.shape(model) if isinstance(model, str) else None
     if shape is None:
         return
     trainer.name_modules(meaning, shape.family)
@@ -377,7 +381,7 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
     if strange:
         left = [word for word in told.value if word not in strange]
         meaning.job["adapter.targets"] = told._replace(value=left)
-        meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model.value}, and PEFT passes over it")
+        meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model}, and PEFT passes over it")
 
 
 def problems_of(strange: Sequence[Source]) -> list[Problem]:

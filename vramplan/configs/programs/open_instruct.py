@@ -45,7 +45,7 @@ WITHOUT_EFFECT = names(
     preference_rejected_key include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash
     skip_cache local_cache_dir ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size
     no_auto_dataset_cache launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_* evaluation_*
-    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile max_prompt_token_length
+    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
     num_evals total_episodes log_grad_norm save_merged_lora_model
     merge_lora
     """
@@ -100,8 +100,8 @@ OF_REWARDS: dict[str, Any] = {
 computes the attention that Transformers chooses. Source: open_instruct/reward_modeling.py, Args and main.
 """
 
-SAMPLING = ("grpo", "grpo_vllm_thread_ray_gtrl", "ppo", "ppo_vllm_thread_ray_gtrl", "ppo_fast", "online_dpo")
-"""Scripts that sample answers beside training, of this release or an older one, but for grpo_fast.py."""
+SAMPLING = ("grpo", "ppo", "ppo_fast", "online_dpo")
+"""Scripts that sample answers beside training, of this release or an older one, but for those of the policy."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
@@ -140,12 +140,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     trainer.turned_off(sheet, TABLE)
     meaning.say("runtime", "transformers", "model_name_or_path")
     program = _program_of(sheet)
-    samples = "num_samples_per_prompt_rollout"  # of GRPO's and PPO's files
-    if program in SAMPLING or (not program and sheet.given(samples)):
-        key = "program" if program else samples
+    if not program and any(sheet.given(key) for key in policy.OF_FILES):
+        program = policy.PROGRAM
+    if program in SAMPLING:
         hint = "give the script of finetune.py, dpo_tune_cache.py or reward_modeling.py"
-        sheet.refuse(key, f"{program or samples} samples answers beside training, which is not modelled", hint)
-    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM):
+        sheet.refuse("program", f"{program} samples answers beside training, which is not modelled", hint)
+    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM, *policy.OLDER):
         sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
     rewards = program == REWARDS
     name = sheet.text("model_name_or_path")
@@ -153,8 +153,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", name, "model_name_or_path")
     else:
         meaning.ask("model", "the file has no model_name_or_path")
-    if program == policy.PROGRAM:
-        policy.read(sheet, meaning)
+    if program in (policy.PROGRAM, *policy.OLDER):
+        policy.read(sheet, meaning, program)
         return
     key = "max_token_length" if rewards else "max_seq_length"
     length = sheet.count(key) or (OF_REWARDS[key] if rewards else None)
