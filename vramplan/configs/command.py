@@ -62,7 +62,7 @@ def options_of(words: Words) -> Iterator[CommandOption]:
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
     written = arguments(script.arguments, file, script.empty)
-    words, counted = _without_srun(script.launcher, file)
+    words, counted = _without_srun(without_container(script.launcher), file)
     given = _counted(arguments([word for word in words if word.text != "-m"], file))
     known = known_counts(given)
     launcher = {**counted, **known}
@@ -133,6 +133,20 @@ def _without_srun(words: Words, file: str | None) -> tuple[Words, dict[str, Writ
         if item is not None and count is not None:
             found[key] = item._replace(value=int(count[2]))
     return [*words[:start], *words[behind:]], found if "nproc_per_node" in found else {}
+
+
+CONTAINERS = names("apptainer singularity docker podman enroot")
+WITHIN = names("llamafactory-cli axolotl tune litgpt composer trl deepspeed torchrun accelerate srun")
+
+
+def without_container(words: Words) -> Words:
+    """The words of a command without those of the program that starts it in a container, whose options say nothing."""
+    held = [named(word) for word in words]
+    start = next((at for at, name in enumerate(held) if name in CONTAINERS), None)
+    if start is None:
+        return words
+    behind = next((at for at in range(start + 1, len(held)) if held[at] in WITHIN | INTERPRETERS - CONTAINERS), None)
+    return [*words[:start], *(words[behind:] if behind is not None else ())]
 
 
 INTERPRETERS = names("python python3 bash sh uv singularity apptainer")
@@ -233,7 +247,8 @@ def processes(words: Words) -> int | None:
 
 def launcher_of(words: Words, file: str) -> dict[str, Written]:
     """The options of torchrun or `accelerate launch`, which stand before the program, but for the caller's counts."""
-    found = known_counts(arguments([word for word in words if word.text != "-m"], file))
+    inner = without_container(words)
+    found = known_counts(arguments([word for word in inner if word.text != "-m"], file))
     return {f"launcher.{key}": item for key, item in found.items()}
 
 

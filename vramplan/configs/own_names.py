@@ -66,7 +66,7 @@ KEPT = _words("save export merge merged log push upload eval evaluation valid va
 def may_decide(name: str) -> bool:
     """Whether a setting that a script declares may say what is trained: not `save_lora` or `eval_batch_size`."""
     first, *words = re.split(r"[._]", name.lower())
-    return first not in KEPT and any(word in DECISIVE for word in (first, *words))
+    return first not in KEPT and "save" not in words and any(word in DECISIVE for word in (first, *words))
 
 
 _SWITCH = re.compile(r"(use|enable|with)_\w+|\w+_enabled?")
