@@ -371,3 +371,10 @@ def test_a_command_names_a_function_of_torchtitans_registry(tmp_path: Path, comm
 def test_a_registry_that_is_not_here_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"torchtitan/\*/llama3/config_registry.py:llama3_own is not here"):
         read(tmp_path, "MODULE=llama3 CONFIG=llama3_own ./run_train.sh")
+
+
+def test_a_script_that_trains_several_times_is_told(tmp_path: Path) -> None:
+    command = "llamafactory-cli train --stage sft --finetuning_type full --cutoff_len 64 --model_name_or_path {}\n"
+    found = read(tmp_path, "".join(map(command.format, ("gpt2", "gpt2-medium", "gpt2-large"))))
+    assert found.job["model"] == "gpt2"
+    assert "the script trains in lines 2, 3 too; the first command is read" in found.notes

@@ -124,6 +124,9 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         program, started = command
         found = {} if started.config is None else _named_by("--config", started.config, find)
         written = started.over(found)
+        if started.others:
+            lines = f"line{'s' * (len(started.others) > 1)} {', '.join(map(str, started.others))}"
+            written[reading.NOTE] = Written(f"the script trains in {lines} too; the first command is read", file)
         yield from _launching(written, file, text, find)
         named = registry.program_of(wanted.program) if wanted.program else program
         yield FilePart(named, written, file, text, started.devices)

@@ -92,12 +92,18 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
 
 def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
     """What the first command of a script starts that starts a program with a file; None where there is none."""
+    found: tuple[Program, Launched] | None = None
+    others: dict[int, None] = {}
     for words in script.commands:
         for program in map(program_of, MODULES):
-            found = program.started(words, script, file)
-            if found is not None:
-                return program, found
-    return None
+            launched = program.started(words, script, file)
+            if launched is not None and found is None:
+                found = program, launched
+            elif launched is not None:
+                others[words[0].line] = None
+            if launched is not None:
+                break
+    return None if found is None else (found[0], found[1]._replace(others=tuple(others)))
 
 
 def started_on_platform(written: Mapping[str, Written], file: str) -> tuple[Program, Launched] | None:

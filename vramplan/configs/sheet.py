@@ -253,13 +253,14 @@ class Launched(NamedTuple):
 
     `config`: the file that it names, as it stands in the script. `changes`: keys that it sets, None for one that it
     takes away. `devices`: how many processes it starts. `launcher`: options of the program that starts it, as
-    `launcher.num_processes`.
+    `launcher.num_processes`. `others`: lines of the script that start a program too.
     """
 
     config: Written | None
     changes: Mapping[str, Written | None]
     devices: int | None
     launcher: Mapping[str, Written] = MappingProxyType({})
+    others: tuple[int, ...] = ()
 
     def over(self, found: Mapping[str, Written]) -> dict[str, Written]:
         """The settings of the file with what the command changes, and the launcher's options."""
