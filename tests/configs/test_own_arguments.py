@@ -114,6 +114,54 @@ def test_options_may_be_declared_in_a_module_beside_the_script(tmp_path: Path) -
     assert set(read_files([str(run)], Wanted()).unmodelled) == {"pieces"}
 
 
+HANDED_ON = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+
+@dataclass
+class Settings(TrainingArguments):
+    pieces: int = 1
+    model_max_length: int = field(default=96)
+
+def settings():
+    return HfArgumentParser(Settings).parse_args_into_dataclasses()[0]
+"""
+
+
+@pytest.mark.parametrize("package", ["options", "parts/options"])
+def test_a_package_beside_the_script_hands_on_the_arguments_of_its_modules(tmp_path: Path, package: str) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("code/tune.py") + " --pieces 3\n", "utf-8")
+    folder = tmp_path / "code" / package
+    folder.mkdir(parents=True)
+    name = package.replace("/", ".")
+    (tmp_path / "code" / "tune.py").write_text(f"from {name} import settings\nsettings()\n", "utf-8")
+    (folder / "__init__.py").write_text("from . import settings\n", "utf-8")
+    with pytest.raises(InputError, match="pieces"):
+        read_files([str(run)], Wanted())
+    (folder / "__init__.py").write_text(f"from .declared import settings\nfrom {name} import settings as s\n", "utf-8")
+    (folder / "declared.py").write_text(HANDED_ON, "utf-8")
+    found = read_files([str(run)], Wanted())
+    assert set(found.unmodelled) == {"pieces"}
+    assert found.job["sequence_length"] == 96
+
+
+@pytest.mark.parametrize(
+    ("word", "quantization"),
+    [("4bit", "nf4"), ("int8", "int8"), ("8-bit", "int8"), ("none", None), ("fp8", "open"), ("gptq", "open")],
+)
+def test_the_bits_of_a_scripts_own_quantization(word: str, quantization: str | None) -> None:
+    found = meant(COMMAND.format("tune.py") + f" --max_length 64 --use_peft --quantization {word}\n", "run.sh")
+    assert ("open" if "quantization" in found.open else found.job.get("quantization")) == quantization
+
+
+def test_a_switch_of_an_adapter_is_no_unknown_one_and_that_of_a_loss_is() -> None:
+    run = COMMAND.format("tune.py") + " --max_length 64 --lora true --lora_r 4"
+    assert job(run, "run.sh")["adapter.rank"] == 4
+    with pytest.raises(InputError, match="dpo"):
+        job(run + " --dpo true\n", "run.sh")
+
+
 def test_a_script_that_is_not_python_or_not_there_declares_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run.sh"
     run.write_text(COMMAND.format("tune.py") + " --max_length 64\n", "utf-8")

@@ -52,7 +52,7 @@ DECISIVE = _words(
     """
     lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze tune trainable moe
     expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
-    length len
+    length len dpo kto orpo grpo ppo rlhf distill
     """
 )
 """Words of what is trained, how, how much of it at a time, and on how many devices: a setting with one of them is not

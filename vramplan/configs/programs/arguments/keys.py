@@ -75,6 +75,7 @@ OF_PEFT = {
     "peft_target_modules": "lora_target_modules",
     "target_modules": "lora_target_modules",
     "bias": "lora_bias",
+    "lora": "use_peft",
     "lora_enable": "use_peft",
     "enable_lora": "use_peft",
     "peft_enable": "use_peft",

@@ -100,6 +100,7 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
         declared_defaults(sheet, meaning)
         if sheet.given("bits"):  # of scripts made from qlora.py
             _bits(sheet, "bits", 16)
+        _own_quantization(sheet, meaning)
         return None
     trainer.renamed(sheet, script.renamed)
     sheet.release = sheet.release._replace(defaults={**sheet.release.defaults, **script.defaults})
@@ -107,6 +108,8 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
     meaning.note(f"the arguments and defaults of {script.name} hold")
     return script
 
+
+OF_BITS = re.compile(r"(?:int|nf|bnb[-_]?)?([48])(?:[-_]?bits?)?")
 
 HALVES = ("bf16", "fp16")
 """Of which a command turns on one, whatever a script has by default for the other."""
@@ -157,6 +160,18 @@ def _bits(sheet: Sheet, key: str, default: int) -> int:
     elif bits not in (16, 32):
         sheet.problem(key, f"{bits} is not understood", "4, 8, 16 or 32")
     return bits
+
+
+def _own_quantization(sheet: Sheet, meaning: Meaning) -> None:
+    """`--quantization 4bit` of a script of somebody's own, which says the bits and not always the type."""
+    word = sheet.text("quantization") or ""
+    if word.lower() in ("", "none", "no", "false"):
+        return
+    found = OF_BITS.fullmatch(word.lower())
+    if found:
+        _put(sheet, f"load_in_{found[1]}bit", True, "quantization")
+    else:
+        meaning.ask("quantization", f"{word} is a word of the script's own (quantization)")
 
 
 def _qlora(sheet: Sheet, meaning: Meaning) -> None:
