@@ -119,6 +119,15 @@ def test_pretraining_compiles_and_asks_for_the_fused_optimizer() -> None:
     assert set(found.open) == {"parallel.data"}
 
 
+def test_pretraining_beyond_the_positions_of_the_model_asks_for_a_length() -> None:
+    found = meant(PRETRAIN.replace("  max_norm", "  max_seq_length: 600\n  max_norm"), "a.yaml")
+    assert "--seq 512" in found.open["sequence_length"]
+    own = "model_config:\n  n_layer: 2\n  n_embd: 64\n  n_head: 4\n  block_size: {}\n" + PRETRAIN
+    own = own.replace("  max_norm", "  max_seq_length: 600\n  max_norm")
+    assert "--seq 128" in meant(own.format(128), "a.yaml").open["sequence_length"]
+    assert meant(own.format(1024), "a.yaml").job["sequence_length"] == 600
+
+
 def test_fine_tuning_takes_no_norm_as_the_program_does() -> None:
     """`validate_args` of each script under litgpt/finetune raises for it, and null is none."""
     with pytest.raises(InputError, match="max_norm: litgpt finetune clips nothing"):

@@ -35,6 +35,14 @@ def test_a_name_with_any_other_word_or_a_slip_is_not_one_of_them(name: str) -> N
     assert not is_quiet(name)
 
 
+@pytest.mark.parametrize(("when", "asked"), [("epoch", True), ("no", False)])
+def test_a_batch_of_an_evaluation_that_only_the_caller_knows(when: str, asked: bool) -> None:
+    text = COMMAND.format("tune.py") + f" --max_length 64 --eval_strategy {when} --per_device_eval_batch_size $2\n"
+    found = meant(text, "run.sh")
+    assert ("eval_batch_size" in found.open) == asked
+    assert found.job["micro_batch_size"] == 2
+
+
 def test_what_a_scripts_own_settings_say_of_data_is_told_and_the_rest_refused() -> None:
     own = COMMAND.format("own/tune.py") + " --block_size 128 --train_file_dir d"
     found = meant(own + "\n", "run.sh")
@@ -51,6 +59,16 @@ def test_a_fork_of_nanogpt_may_say_how_its_run_is_called_but_not_make_another_mo
     assert calculated["model"]["hidden_size"] == 192
     with pytest.raises(InputError, match="n_latent"):
         job(text + "n_latent = 8\n", "train_own.py")
+
+
+def test_names_of_gpt2_in_a_program_made_from_nanogpt() -> None:
+    text = "n_layer = 4\nn_head = 4\nn_embd = 128\nn_ctx = 64\nmax_iters = 10\nvocab_size = 999\n"
+    found = meant(text, "train_own.py")
+    model = found.job["model"]
+    assert (model["vocabulary_size"], model["max_positions"], found.job["sequence_length"]) == (999, 64, 64)
+    assert any("vocab_size" in note and "its own train.py" in note for note in found.notes)
+    with pytest.raises(InputError, match="n_ctx: is not block_size"):
+        meant(text + "block_size = 32\n", "train_own.py")
 
 
 SCRIPT = """

@@ -241,6 +241,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 def _model(sheet: Sheet, meaning: Meaning, pretrain: bool, length: int | None) -> None:
     key = "model_name" if pretrain else "checkpoint_dir"
     name = sheet.text(key)
+    positions = None
     if any(key.startswith(f"{litgpt_model.CONFIG}.") for key in sheet.written):
         positions = litgpt_model.say(sheet, meaning, name)
         length = length or positions
@@ -248,14 +249,18 @@ def _model(sheet: Sheet, meaning: Meaning, pretrain: bool, length: int | None) -
         last = name.rstrip("/").rsplit("/", 1)[-1]
         shape = SHAPES.get(last) or name.removeprefix("checkpoints/")
         if isinstance(shape, dict):
-            length = length or (shape["max_positions"] if pretrain else None)
+            positions = shape["max_positions"]
+            length = length or (positions if pretrain else None)
             if sheet.flag("train.tie_embeddings"):
                 shape = {**shape, "tied_embeddings": True}
         meaning.say("model", shape, key)
     else:
         meaning.ask("model", f"the file has no {key}")
     sheet.flag("train.tie_embeddings")
-    if length:
+    if pretrain and length and positions and length > positions:
+        long = f"{length} is more than the {positions} positions of the model, and LitGPT stops there"
+        meaning.ask("sequence_length", f"train.max_seq_length: {long} (--seq {positions})")
+    elif length:
         meaning.say("sequence_length", length, "train.max_seq_length")
     elif not pretrain:
         meaning.ask("sequence_length", "train.max_seq_length is null: the longest sample decides (--seq N)")

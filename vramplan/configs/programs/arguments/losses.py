@@ -11,6 +11,7 @@ from vramplan.configs.own_arguments import TASK
 from vramplan.configs.programs import preferences, sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import CLASSIFIER
+from vramplan.configs.shell import shown, unknowns
 from vramplan.configs.table import names
 from vramplan.errors import near_matches
 
@@ -212,8 +213,17 @@ def evaluation(file: TrainingFile) -> None:
     sheet, meaning = file.sheet, file.meaning
     when = sheet.text("eval_strategy") if sheet.given("eval_strategy") else sheet.text("evaluation_strategy", "no")
     sheet.get("eval_strategy"), sheet.get("do_eval")
-    size = sheet.count("per_device_eval_batch_size")
-    if when and when.lower() not in ("no", "false") and size:
+    evaluates = bool(when) and str(when).lower() not in ("no", "false")
+    key = "per_device_eval_batch_size"
+    item = sheet.written.get(key)
+    if item is not None and isinstance(item.value, str) and unknowns(item.value):
+        del sheet.written[key]
+        sheet.taken.add(key)
+        if evaluates:
+            meaning.ask("eval_batch_size", f"{key} is {shown(item.value)}, which only the caller knows")
+        return
+    size = sheet.count(key)
+    if evaluates and size:
         meaning.ask(
             "eval_batch_size",
             f"it evaluates with {size} sequences: --eval-batch-size {size} says whether that exceeds training",
