@@ -128,6 +128,13 @@ def test_pretraining_beyond_the_positions_of_the_model_asks_for_a_length() -> No
     assert meant(own.format(1024), "a.yaml").job["sequence_length"] == 600
 
 
+@pytest.mark.parametrize(("compiler", "told"), [("torch", False), ("thunder", True)])
+def test_the_compiler_that_pretraining_with_thunder_names(compiler: str, told: bool) -> None:
+    found = meant(f"compiler: {compiler}\n" + PRETRAIN, "a.yaml")
+    assert found.job["compile"] is True
+    assert ("compiler" in found.unmodelled) == told
+
+
 def test_fine_tuning_takes_no_norm_as_the_program_does() -> None:
     """`validate_args` of each script under litgpt/finetune raises for it, and null is none."""
     with pytest.raises(InputError, match="max_norm: litgpt finetune clips nothing"):

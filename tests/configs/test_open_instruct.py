@@ -35,6 +35,15 @@ def test_a_budget_below_one_turns_checkpoints_on(program: str, more: str, means:
     assert bool(told) == (means == "full" and program == "dpo")
 
 
+def test_a_module_is_the_script_of_its_name() -> None:
+    text = "torchrun --nproc_per_node 2 {} --model_name_or_path Qwen/Qwen3-0.6B --max_seq_length 64\n"
+    as_file, as_module = (
+        job(text.format(program), "run.sh") for program in ("open_instruct/finetune.py", "-m open_instruct.finetune")
+    )
+    assert as_file == as_module
+    holds(as_module, max_gradient_norm=None, sequence_length=64, parallel__data=2)  # None is open-instruct's own
+
+
 def test_rows_of_preferences_that_are_packed_have_no_padding() -> None:
     padded = job(COMMAND.format(program="dpo", more=""), "dpo.sh")
     holds(padded, padding="right", micro_batch_size=4, packing=None)

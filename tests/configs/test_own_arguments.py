@@ -121,6 +121,41 @@ def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tm
     assert any("tune.py is beside the command" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        ("--use_8bit_optimizer", "optimizer"),
+        ("--own_quantization true", "quantization"),
+        ("--model_precision half", "precision"),
+        ("--own_flash_attn True", "attention"),
+        ("--run_dpo True", "loss"),
+        ("--text_len 512", "sequence_length"),
+    ],
+)
+def test_an_argument_that_a_script_declares_leaves_open_what_one_option_answers(
+    tmp_path: Path, own: str, asked: str
+) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + f" {own}\n", "utf-8")
+    name = own.split()[0]
+    declares = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('{}')\n"
+    (tmp_path / "tune.py").write_text(declares.format(name), "utf-8")
+    assert name.lstrip("-") in read_files([str(run)], Wanted()).open[asked]
+    (tmp_path / "tune.py").write_text(declares.format("--other"), "utf-8")
+    with pytest.raises(InputError, match=name.lstrip("-")):
+        read_files([str(run)], Wanted())
+
+
+def test_an_argument_that_says_several_things_or_what_the_file_says_is_not_understood(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    declares = "import argparse\nparser = argparse.ArgumentParser()\n"
+    for own in ("lora_precision", "rollout_batch", "prompt_len", "tune_attn"):
+        (tmp_path / "tune.py").write_text(declares + f"parser.add_argument('--{own}')\n", "utf-8")
+        run.write_text(COMMAND.format("tune.py") + f" --max_length 64 --{own} 4\n", "utf-8")
+        with pytest.raises(InputError, match=f"{own}: is not understood"):
+            read_files([str(run)], Wanted())
+
+
 def test_options_may_be_declared_in_a_module_beside_the_script(tmp_path: Path) -> None:
     run = tmp_path / "run.sh"
     run.write_text(COMMAND.format("tune.py") + " --pieces 3 --max_seq_length 64\n", "utf-8")

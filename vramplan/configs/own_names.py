@@ -59,6 +59,17 @@ DECISIVE = _words(
 passed over."""
 
 
+OF_JOB = (
+    ("optimizer", _words("optimizer optim")),
+    ("quantization", _words("quant quantize quantization 4bit 8bit")),
+    ("precision", _words("dtype precision")),
+    ("attention", _words("attn attention flash")),
+    ("loss", _words("dpo kto orpo grpo")),
+    ("sequence_length", _words("length len")),
+    ("micro_batch_size", _words("batch")),
+)
+"""Keys of a job that one option answers, and the words by which a setting may be of them."""
+
 KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict")
 """Words with which settings begin that say what becomes of a model, or how it is evaluated."""
 
@@ -67,6 +78,14 @@ def may_decide(name: str) -> bool:
     """Whether a setting that a script declares may say what is trained: not `save_lora` or `eval_batch_size`."""
     first, *words = re.split(r"[._]", name.lower())
     return first not in KEPT and "save" not in words and any(word in DECISIVE for word in (first, *words))
+
+
+def asked_by(name: str) -> str | None:
+    """The key of a job that a setting which may decide is of by its name; None where it is of none, or of several."""
+    words = {*re.split(r"[._]", name.lower())}
+    found = [key for key, of in OF_JOB if words & of]
+    others = words & DECISIVE - frozenset().union(*(of for _, of in OF_JOB))
+    return found[0] if found and not others and (len(found) == 1 or found[0] == "optimizer") else None
 
 
 _SWITCH = re.compile(r"(use|enable|with)_\w+|\w+_enabled?")

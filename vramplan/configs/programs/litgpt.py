@@ -25,7 +25,7 @@ UNDERSTOOD = names(
     lora_dropout lora_query lora_key lora_value lora_projection lora_mlp train.global_batch_size
     train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings train.activation_checkpointing
     optimizer optimizer.class_path
-    optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach
+    optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach compiler
     """
 )
 
@@ -40,6 +40,7 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
+    "executors": "Thunder's executors, in extensions/thunder",
     "lora_head": "an adapter on the output head",
     "adapter_*": "LLaMA-Adapter",
 }
@@ -223,8 +224,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             sheet.get(key)
         if not pretrain and "quantize" in sheet and not lora:
             meaning.lack("quantize", "without lora_* it is `finetune_adapter`, which trains prompts")
+    compiler = sheet.word("compiler", {"torch": "torch", "thunder": "thunder"})  # of extensions/thunder/pretrain.py
+    if compiler == "thunder":
+        meaning.lack("compiler", "Thunder compiles the model, and torch.compile is counted")
     if pretrain:
-        meaning.say("compile", True, "pretrain.py compiles the model")
+        meaning.say("compile", True, "compiler" if compiler else "pretrain.py compiles the model")
         meaning.say("activation_checkpointing", "none", "pretrain.py has none")
     else:
         word = "full" if devices > 1 else "none"

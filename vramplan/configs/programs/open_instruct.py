@@ -10,6 +10,7 @@ FlashAttention, LoRA's targets, the optimizer), open_instruct/dpo_tune_cache.py,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,7 +121,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     )
     heads = {key.split(".", 1)[0] for key in keys}
     written = keys.get("program")
-    path = str(getattr(written, "value", written) or "")
+    path = _path(str(getattr(written, "value", written) or ""))
     if path.endswith(OF_TRAINER):
         return 0
     if path.startswith("open_instruct/") or "/open_instruct/" in path:
@@ -132,7 +133,12 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 def _program_of(sheet: Sheet) -> str:
     """The name of the script that is run, without its folder and ending; empty where none is named."""
-    return (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+    return _path(sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+
+
+def _path(program: str) -> str:
+    """The file of a program, which `-m` names by its dots."""
+    return program.replace(".", "/") + ".py" if re.fullmatch(r"open_instruct(\.\w+)+", program) else program
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:

@@ -27,6 +27,9 @@ SFT_LOSSES = ("nll", "dft", "chunked_nll")
 SFT, DPO, GKD = "sft", "dpo", "gkd"
 OTHERS = ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", GKD, "online_dpo")
 
+OF_UNSLOTH = (SFT,)
+"""What is counted with Unsloth's own kernels."""
+
 OF_DPO = ("loss_type", "precompute_ref_log_probs", "rpo_alpha")
 """Keys that DPO's configuration alone has, of those by which it is known."""
 
