@@ -123,12 +123,18 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     precomputed = sheet.flag("precompute_ref_log_probs")
     for key in ("num_generations", "max_completion_length", "desirable_weight"):
         sheet.get(key)
-    pairs = None if task != SFT or "loss" in sheet.beside else of_pairs(file)
+    asks = task == SFT and "loss" not in sheet.beside
+    pairs = of_pairs(file) if asks else None
+    shape = sheet.shape_of(sheet.text("model_name_or_path") or "") if asks and file.is_trl else None
+    encodes = shape is not None and shape.task == "mlm" and "program" not in sheet.written
     if task == SFT:
         if classifies:
             meaning.say("loss", "classification", CLASSIFIER)
         elif pairs is not None:
             meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
+        elif encodes:
+            what = "TRL loads no encoder of text, and a script of somebody's own says what it learns"
+            meaning.ask("loss", f"{what}: --loss standard is that of masked words (--loss classification)")
         elif liger:
             trainer.liger(sheet, meaning, "use_liger_kernel")
         elif file.is_trl and "chunked_nll" in kinds:
