@@ -146,6 +146,29 @@ def test_an_argument_that_a_script_declares_leaves_open_what_one_option_answers(
         read_files([str(run)], Wanted())
 
 
+def test_what_only_the_caller_knows_is_shown_as_a_variable(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --max_length 64 --deepspeed $OWN_FOLDER/ds.json\n", "utf-8")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}', "utf-8")
+    found = read_files([str(run)], Wanted())
+    assert found.points_to["deepspeed"] == "$OWN_FOLDER/ds.json"
+    assert found.job["parallel"]["sharding"] == "zero2"
+
+
+def test_data_for_a_loss_and_a_trainer_that_is_imported_leave_no_loss_open(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --max_length 64 --preprocess_for_kto True --as_dpo True\n", "utf-8")
+    declares = "import argparse\nparser = argparse.ArgumentParser()\n" + "".join(
+        f"parser.add_argument('--{name}')\n" for name in ("preprocess_for_kto", "as_dpo")
+    )
+    (tmp_path / "tune.py").write_text(declares, "utf-8")
+    assert "as_dpo" in read_files([str(run)], Wanted()).open["loss"]
+    (tmp_path / "tune.py").write_text(declares + "from trl import KTOTrainer\n", "utf-8")
+    found = read_files([str(run)], Wanted())
+    assert found.job["loss"] == "kto"
+    assert {"as_dpo", "preprocess_for_kto"} <= set(found.unmodelled)
+
+
 def test_an_argument_that_says_several_things_or_what_the_file_says_is_not_understood(tmp_path: Path) -> None:
     run = tmp_path / "run.sh"
     declares = "import argparse\nparser = argparse.ArgumentParser()\n"

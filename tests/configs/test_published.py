@@ -281,11 +281,12 @@ def test_texts_are_no_pairs(more: str, file: str) -> None:
     assert "loss" not in meant(OF_PAIRS + more, file).open
 
 
-@pytest.mark.parametrize(("model", "asked"), [("bert-base-uncased", True), ("Qwen/Qwen3-0.6B", False)])
-def test_an_encoder_in_a_file_of_trl_asks_what_it_learns(model: str, asked: bool) -> None:
+@pytest.mark.parametrize(("model", "told"), [("bert-base-uncased", True), ("Qwen/Qwen3-0.6B", False)])
+def test_an_encoder_in_a_file_of_trl_is_told_to_learn_masked_words(model: str, told: bool) -> None:
     text = f"model_name_or_path: {model}\nmax_seq_length: 64\nuse_peft: true\nlora_r: 4\nbf16: true\n"
-    assert ("loss" in meant(text, "config.yaml").open) == asked
-    assert "loss" not in meant(text, "config.yaml", beside={"loss": "classification"}).open
+    assert any("--loss classification" in note for note in meant(text, "config.yaml").notes) == told
+    given = meant(text, "config.yaml", beside={"loss": "classification"})
+    assert not any("--loss classification" in note for note in given.notes)
 
 
 def test_open_instructs_script_of_preferences_needs_no_key_either() -> None:

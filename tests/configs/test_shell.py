@@ -21,6 +21,8 @@ def run(text: str) -> list[str]:
         ("A='b c'\npython x.py $A \"$A\"", ["b", "c", "b c"]),
         ("A=${B:-d}\npython x.py --a ${A}", ["--a", "d"]),
         ("B=2\nA=${B:-d}\npython x.py --a ${A}", ["--a", "2"]),
+        ("B=2\npython x.py --a ${B:?is needed} ${B?}", ["--a", "2", "2"]),
+        ("B=${B:-}\npython x.py --a ${B:?is needed}", ["--a", "\ue000B\ue001"]),
         (': "${A:=4}"\n: "${A:=5}"\npython x.py --a $A', ["--a", "4"]),
         ("B=2\n: ${A:=$B} ${S:=other.py}\npython x.py --a $A", ["--a", "2"]),
         ("python x.py ${A:---a} ${B=c} $B", ["--a", "c", "c"]),

@@ -188,6 +188,19 @@ def test_an_option_without_a_default_is_nothing() -> None:
     assert found.job["model"] == "gpt2"
 
 
+def test_a_dictionary_that_a_function_hands_on_has_the_arguments_of_the_trainer() -> None:
+    text = """
+        from trl import DPOConfig, DPOTrainer
+        words = {"per_device_train_batch_size": 3, "max_length": 96, "bf16": True, "output_dir": "o"}
+        words["gradient_accumulation_steps"] = 7
+        given = {"model": "gpt2", "args": DPOConfig(**known(DPOConfig, words)), "train_dataset": own()}
+        DPOTrainer(**known(DPOTrainer.__init__, given)).train()
+    """
+    holds(job(text, "own.py"), model="gpt2", micro_batch_size=3, sequence_length=96, gradient_accumulation_steps=7)
+    with pytest.raises(InputError):  # of two nobody knows which
+        job(text.replace("known(DPOTrainer.__init__, given)", "known({}, given)"), "own.py")
+
+
 def test_the_type_of_the_weights_that_only_the_run_knows() -> None:
     text = PLAIN.format(default='default="gpt2"').replace("bf16=True", 'model_init_kwargs={"dtype": own()[0]}')
     assert "own()[0]" in meant(text, "own.py").open["precision"]

@@ -70,8 +70,8 @@ OF_JOB = (
 )
 """Keys of a job that one option answers, and the words by which a setting may be of them."""
 
-KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict")
-"""Words with which settings begin that say what becomes of a model, or how it is evaluated."""
+KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict preprocess")
+"""Words with which settings begin that say what becomes of a model or of data, or how it is evaluated."""
 
 
 def may_decide(name: str) -> bool:

@@ -265,12 +265,12 @@ def job_of(
         files=tuple(files),
         job=meaning.nested(),
         values=values,
-        open=dict(meaning.open),
+        open={key: shell.shown(reason) for key, reason in meaning.open.items()},
         without_effect=tuple(_source(sheet, key) for key in quiet),
         unmodelled={**meaning.lacking, **wordless},
         not_understood=tuple(_source(sheet, problem.key or "") for problem in strange),
-        notes=tuple(meaning.notes),
-        points_to=dict(meaning.pointed),
+        notes=tuple(shell.shown(note) for note in meaning.notes),
+        points_to={key: shell.shown(path) for key, path in meaning.pointed.items()},
     )
 
 

@@ -228,6 +228,8 @@ class Expansion:
             held = self.values.get(name)
             return self.text_of(ShellWord(rest.lstrip(":+"), 0)) if held and any(item.text for item in held) else ""
         value = self.value(name)
+        if rest.startswith((":?", "?")):  # the script ends there unless its caller sets the variable
+            return value or f"{OPEN}{name}{CLOSE}"
         if rest.startswith(("%", "#", "/", ":", ",", "^")):
             new = None if unknowns(value) else changed(value, rest)
             return value if unknowns(value) else f"{OPEN}{inside}{CLOSE}" if new is None else new

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramplan.configs.own_arguments import TASK
 from vramplan.configs.own_names import asked_by, may_decide
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import TABLE
@@ -68,6 +69,10 @@ def ask_own(file: TrainingFile) -> None:
         own = key in sheet.declared and key not in sheet.taken and TABLE.class_of(key) is None and may_decide(key)
         ours = asked_by(key) if own and str(item.value).lower() not in OFF else None
         told = meaning.job.get(ours or "")
+        if ours == "loss" and sheet.declared.get(TASK) is not None:
+            sheet.taken.add(key)  # the trainer that the script imports says it
+            meaning.lack(key, "an argument of the script's own, which is passed over")
+            continue
         if ours is None or (ours in OF_NUMBERS and told is not None and any(sheet.given(of) for of in told.of)):
             continue
         meaning.job.pop(ours, None)

@@ -126,15 +126,14 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     asks = task == SFT and "loss" not in sheet.beside
     pairs = of_pairs(file) if asks else None
     shape = sheet.shape_of(sheet.text("model_name_or_path") or "") if asks and file.is_trl else None
-    encodes = shape is not None and shape.task == "mlm" and "program" not in sheet.written
+    if shape is not None and shape.task == "mlm" and "program" not in sheet.written:
+        what = "the model is an encoder, whose loss of masked words is counted"
+        meaning.note(f"{what}: --loss classification is that of a script that classifies texts")
     if task == SFT:
         if classifies:
             meaning.say("loss", "classification", CLASSIFIER)
         elif pairs is not None:
             meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
-        elif encodes:
-            what = "TRL loads no encoder of text, and a script of somebody's own says what it learns"
-            meaning.ask("loss", f"{what}: --loss standard is that of masked words (--loss classification)")
         elif liger:
             trainer.liger(sheet, meaning, "use_liger_kernel")
         elif file.is_trl and "chunked_nll" in kinds:

@@ -420,7 +420,7 @@ SCRIPTS = (
     TrainerScript(
         "LMFlow",
         ("finetune.py",),
-        ("dataset_path",),
+        ("dataset_path", "model_name_or_path"),
         {**_BITSANDBYTES, "use_flash_attention": "use_flash_attention_2"},
         {
             "use_bnb_nested_quant": True,
