@@ -188,6 +188,32 @@ def test_an_option_without_a_default_is_nothing() -> None:
     assert found.job["model"] == "gpt2"
 
 
+@pytest.mark.parametrize(
+    ("makes", "given", "open_keys"),
+    [
+        ("model = apply_lora(model, settings)", "", {"adapter.rank", "adapter.targets"}),
+        ("model = apply_lora(model, r=8, target_modules=['q_proj'])", "", set()),
+        ("", "peft_config=adapter_of(settings),", {"adapter.rank", "adapter.targets"}),
+        ("", "peft_config=get_peft_config(settings),", None),
+        ("", "peft_config=None,", None),
+        ("save_lora_weights(model)", "", None),
+    ],
+)
+def test_an_adapter_that_another_module_makes_is_asked_for(makes: str, given: str, open_keys: set[str] | None) -> None:
+    text = f"""
+        from own import adapter_of, apply_lora, save_lora_weights, settings
+        from transformers import AutoModelForCausalLM
+        from trl import SFTConfig, SFTTrainer, get_peft_config
+        model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B")
+        {makes}
+        words = SFTConfig(per_device_train_batch_size=2, max_length=64, bf16=True)
+        SFTTrainer(model=model, args=words, {given} train_dataset=own()).train()
+    """
+    found = meant(text, "own.py")
+    assert ("adapter" in found.job) == (open_keys is not None)
+    assert {key for key in found.open if key.startswith("adapter.")} == (open_keys or set())
+
+
 def test_a_dictionary_that_a_function_hands_on_has_the_arguments_of_the_trainer() -> None:
     text = """
         from trl import DPOConfig, DPOTrainer
