@@ -169,6 +169,14 @@ def test_a_command_of_another_program_is_told_so(command: str, name: str) -> Non
     assert read_texts({"run.sh": text + trained}, Wanted()).job["model"] == "gpt2"
 
 
+def test_a_part_of_a_configuration_of_hydra_is_told_so() -> None:
+    text = "_target_: trl.SFTConfig\nmodel_name_or_path: gpt2\nmax_length: {}\nbf16: true\nlogging_steps: 1\n"
+    with pytest.raises(InputError, match="max_length stands in another") as caught:
+        meant(text.format("${own.length}"), "a.yaml")
+    assert len(caught.value.problems) == 1
+    assert meant(text.format(64), "a.yaml").job["sequence_length"] == 64
+
+
 def test_a_script_of_lmflows_name_alone_is_another() -> None:
     words = f"python own/finetune.py {SAME} --dataset_path data --model_name gpt2 --max_seq_length 64\n"
     assert not any("LMFlow" in note for note in meant(words, "run.sh").notes)

@@ -133,7 +133,7 @@ UNDERSTOOD = names(
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
     model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
     use_cache use_unsloth program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus
-    launcher.num_nodes
+    launcher.num_nodes _target_
     """
 ) | {f"deepspeed.{name}" for name in ("*",)}
 

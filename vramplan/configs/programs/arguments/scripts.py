@@ -63,8 +63,17 @@ OF_LLAVA = ("vision_tower", "mm_projector_type", "mm_vision_select_layer")
 """Arguments of LLaVA's own code and of scripts made from it, which put a language model behind an encoder."""
 
 
+HYDRAS = re.compile(r"\$\{[\w.]+\}")
+"""A value that stands in another file of a configuration of Hydra."""
+
+
 def refuse_without_training(sheet: Sheet) -> None:
-    """Refuse what trains nothing, and models that are made in code of their own; each in one sentence."""
+    """Refuse what trains nothing, parts of a run, and models that are made in code of their own; in one sentence."""
+    parts = [key for key, item in sheet.written.items() if HYDRAS.fullmatch(str(item.value).strip())]
+    if sheet.text("_target_") and parts:
+        message = f"the file is a part of a configuration of Hydra, and {parts[0]} stands in another"
+        sheet.refuse(parts[0], message, "give what the program prints with --cfg job")
+        return
     program = (sheet.text("program") or "").replace("\\", "/").rsplit("/", 1)[-1]
     idle = WITHOUT_TRAINING.fullmatch(program)
     if idle and not (str(idle["kind"]).startswith("chat") and TRAINING.search(program)):
