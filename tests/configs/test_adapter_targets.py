@@ -34,3 +34,12 @@ def test_a_head_by_its_older_name() -> None:
     )
     assert found.job["adapter"]["modules_to_save"] == ["embed_in", "lm_head"]
     assert any("embed_out is lm_head" in note for note in found.notes)
+
+
+def test_a_model_beside_the_file_decides_which_targets_name_its_layers() -> None:
+    """Scripts list the layers of several models; PEFT adapts those that the model has."""
+    text = TEXT.format("/data/own-model") + "lora_target_modules: [q_proj, gate_proj, c_attn]\n"
+    assert len(meant(text, "a.yml").job["adapter"]["targets"]) == 3
+    found = meant(text, "a.yml", beside={"model": "gpt2"})
+    assert found.job["adapter"]["targets"] == ["c_attn"]
+    assert any("q_proj, gate_proj names no layer of gpt2" in note for note in found.notes)

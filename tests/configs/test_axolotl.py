@@ -175,11 +175,34 @@ def test_where_axolotl_would_stop_by_itself_is_told() -> None:
     assert "stops at the attention of olmo2" in found.unmodelled["lora_qkv_kernel"]
 
 
-@pytest.mark.parametrize("method", ["grpo", "gdpo", "ebft"])
-def test_what_samples_answers_leaves_the_loss_open(method: str) -> None:
-    found = meant(FULL + f"rl: {method}\n", "a.yml")
+def test_what_samples_answers_leaves_the_loss_open() -> None:
+    found = meant(FULL + "rl: ebft\n", "a.yml")
     assert "loss" not in found.job
-    assert found.open["loss"].startswith(f"{method.upper()} samples answers")
+    assert found.open["loss"].startswith("EBFT samples answers")
+
+
+@pytest.mark.parametrize("method", ["grpo", "gdpo"])
+def test_grpo_is_the_step_of_trls(method: str) -> None:
+    """A prompt is as long as its data make it: `sequence_len` cuts none of GRPO's."""
+    text = FULL + f"rl: {method}\ntrl:\n  max_completion_length: 256\n  num_generations: 4\n  temperature: 0.7\n"
+    found = meant(text, "a.yml")
+    assert (found.job["loss"], found.job["padding"]) == ("grpo", "right")
+    assert "dpo_reference" not in found.job
+    assert "trl.max_completion_length (256)" in found.open["sequence_length"]
+    assert not found.unmodelled
+    beside = text + "  beta: 0.04\n"
+    assert meant(beside, "a.yml").job["dpo_reference"] == "model"
+    adapter = "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+    assert meant(beside + adapter, "a.yml").job["dpo_reference"] == "adapter-off"
+
+
+def test_keys_of_whoever_starts_axolotl_are_passed_over_as_it_does() -> None:
+    found = meant("image: someone/own\ngpu: 8\n" + FULL, "a.yml")
+    assert {"image", "gpu"} <= {source.key for source in found.without_effect}
+    assert "image, gpu: no keys of axolotl, which passes over them" in found.notes
+    for line in ("sequence_length: 512\n", "freeze_some_layers: true\n"):  # a slip, and what may decide
+        with pytest.raises(InputError, match="is not understood"):
+            meant(FULL + line, "a.yml")
 
 
 def test_an_unknown_setting_is_an_error_with_its_line() -> None:

@@ -344,3 +344,60 @@ def test_deepspeeds_first_stage_is_megatrons_distributed_optimizer(tmp_path: Pat
     assert written.code == 0, written.err
     assert "--use-distributed-optimizer" in written.out
     assert "--bf16" in written.out
+
+
+MPT = """\
+max_seq_len: 4096
+model: {name: hf_causal_lm, pretrained_model_name_or_path: mosaicml/mpt-7b, config_overrides: {max_seq_len: 4096}}
+optimizer: {name: decoupled_adamw}
+global_train_batch_size: 1
+device_train_microbatch_size: 1
+precision: amp_bf16
+max_duration: 10ba
+"""
+
+
+def test_a_length_beyond_the_model_of_another_program_names_options_that_lead_to_a_file(tmp_path: Path) -> None:
+    """LLaMA-Factory has no setting for the positions of a checkpoint."""
+    path = tmp_path / "train.yaml"
+    path.write_text(MPT)
+    words = ("convert", str(path), "--to", "llama-factory", "--gpus", "1")
+    refused = run(*words)
+    assert "sequence_length=4096" in refused.err
+    assert "nearest: sequence_length=2048, --seq 2048 --model mpt-7b" in refused.err
+    assert "nearest: model=mpt-7b, --model mpt-7b" in run(*words, "--seq", "2048").err
+    assert "cutoff_len: 2048" in run(*words, "--seq", "2048", "--model", "mpt-7b").out
+
+
+ALL_TENSOR = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 512
+[parallelism]
+tensor_parallel_degree = 8
+data_parallel_shard_degree = 1
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_tensor_parallelism_on_every_device_shards_nothing_in_torchtune(tmp_path: Path) -> None:
+    """Its recipes make no mesh of replicas then: the file is read back with all GPUs counted."""
+    path = tmp_path / "train.toml"
+    path.write_text(ALL_TENSOR)
+    words = ["convert", str(path), "--to", "torchtune"]
+    for _ in range(4):  # each error names the option of what it refuses
+        found = run(*words)
+        if not found.code:
+            break
+        told = re.findall(r", (--[\w-]+(?: [\w:.-]+)?)\)", found.err)
+        assert told, found.err
+        words += [word for option in told for word in option.split() if option.split()[0] not in words]
+    assert "tensor_parallel_dim: 8" in found.out
+    assert "--gpu 8xGPU" in found.out
+    back = tmp_path / "torchtune.yaml"
+    back.write_text(found.out)
+    assert run("fit", str(back), "--gpu", "8xh200").code in (0, 3)

@@ -335,3 +335,46 @@ def test_a_file_of_another_machine_is_found_by_the_end_of_its_path(tmp_path: Pat
     script.write_text("tune run full_finetune_single_device --config /home/me/elsewhere/own.yaml\n")
     with pytest.raises(InputError):
         read_files([str(script)], Wanted())
+
+
+REGISTRY = """
+    def {}_own() -> Trainer.Config:
+        return Trainer.Config(
+            model_spec=model_registry("8B"),
+            optimizer=OptimizersContainer.Config(lr=3e-4),
+            training=TrainingConfig(local_batch_size=2, seq_len=4096, steps=10),
+            parallelism=ParallelismConfig(tensor_parallel_degree=2),
+            activation_checkpoint=ActivationCheckpointConfig(mode="full"),
+        )
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("torchrun --nproc_per_node=4 -m torchtitan.train --module llama3 --config llama3_own", "models/llama3"),
+        ("MODULE=llama3 CONFIG=llama3_own NGPU=4 ./run_train.sh", "models/llama3"),
+        ("MODULE=own.llama3 CONFIG=llama3_own NGPU=4 ./run_train.sh", "experiments/own/llama3"),
+    ],
+)
+def test_a_command_names_a_function_of_torchtitans_registry(tmp_path: Path, command: str, folder: str) -> None:
+    """torchtitan/config/manager.py looks for the module among the models, and then among the experiments."""
+    place = tmp_path / "torchtitan" / folder
+    place.mkdir(parents=True)
+    (place / "config_registry.py").write_text(dedent(REGISTRY.format("llama3")))
+    found = read(tmp_path, f"{command} --training.seq_len 1024 --activation_checkpoint.mode none")
+    told = {value.key: value.value for value in found.values}
+    holds(told, sequence_length=1024, micro_batch_size=2, parallel__tensor=2, parallel__data=2)
+    holds(told, activation_checkpointing="none", model="llama-3.1-8b")
+
+
+def test_a_registry_that_is_not_here_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"torchtitan/\*/llama3/config_registry.py:llama3_own is not here"):
+        read(tmp_path, "MODULE=llama3 CONFIG=llama3_own ./run_train.sh")
+
+
+def test_a_script_that_trains_several_times_is_told(tmp_path: Path) -> None:
+    command = "llamafactory-cli train --stage sft --finetuning_type full --cutoff_len 64 --model_name_or_path {}\n"
+    found = read(tmp_path, "".join(map(command.format, ("gpt2", "gpt2-medium", "gpt2-large"))))
+    assert found.job["model"] == "gpt2"
+    assert "the script trains in lines 2, 3 too; the first command is read" in found.notes

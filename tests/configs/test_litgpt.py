@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.configs.meant import holds, job, meant
@@ -117,6 +119,22 @@ def test_pretraining_compiles_and_asks_for_the_fused_optimizer() -> None:
     assert set(found.open) == {"parallel.data"}
 
 
+def test_pretraining_beyond_the_positions_of_the_model_asks_for_a_length() -> None:
+    found = meant(PRETRAIN.replace("  max_norm", "  max_seq_length: 600\n  max_norm"), "a.yaml")
+    assert "--seq 512" in found.open["sequence_length"]
+    own = "model_config:\n  n_layer: 2\n  n_embd: 64\n  n_head: 4\n  block_size: {}\n" + PRETRAIN
+    own = own.replace("  max_norm", "  max_seq_length: 600\n  max_norm")
+    assert "--seq 128" in meant(own.format(128), "a.yaml").open["sequence_length"]
+    assert meant(own.format(1024), "a.yaml").job["sequence_length"] == 600
+
+
+@pytest.mark.parametrize(("compiler", "told"), [("torch", False), ("thunder", True)])
+def test_the_compiler_that_pretraining_with_thunder_names(compiler: str, told: bool) -> None:
+    found = meant(f"compiler: {compiler}\n" + PRETRAIN, "a.yaml")
+    assert found.job["compile"] is True
+    assert ("compiler" in found.unmodelled) == told
+
+
 def test_fine_tuning_takes_no_norm_as_the_program_does() -> None:
     """`validate_args` of each script under litgpt/finetune raises for it, and null is none."""
     with pytest.raises(InputError, match="max_norm: litgpt finetune clips nothing"):
@@ -143,3 +161,59 @@ def test_a_key_of_copies_of_litgpt_says_what_is_recomputed(devices: int) -> None
     for word, means in (("true", "full"), ("false", "none")):
         text = FULL.format(devices=devices).replace("train:\n", f"train:\n  activation_checkpointing: {word}\n")
         assert job(text, "a.yaml")["activation_checkpointing"] == means
+
+
+OWN = """
+model_name: mine
+model_config:
+  n_layer: 2
+  n_embd: 256
+  n_head: 4
+  n_query_groups: 2
+  mlp_class_name: {kind}
+  norm_class_name: RMSNorm
+  intermediate_size: 512
+  vocab_size: 1000
+  padding_multiple: 64
+  block_size: 128
+  bias: false
+  parallel_residual: false
+  {more}
+train: {{global_batch_size: 8, micro_batch_size: 4}}
+devices: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "family", "experts"),
+    [
+        ("LLaMAMLP", "norm_qk: true", "llama", None),
+        ("LLaMAMoE", "n_expert: 4\n  n_expert_per_token: 2", "mixtral", {"count": 4, "active": 2}),
+        (
+            "LLaMAMoE",
+            "n_expert: 8\n  n_expert_per_token: 2\n  moe_intermediate_size: 96\n  norm_qk: true",
+            "qwen_moe",
+            {"count": 8, "active": 2, "intermediate_size": 96, "normalized": True, "dense_layers": []},
+        ),
+    ],
+)
+def test_a_model_with_sizes_of_its_own(kind: str, more: str, family: str, experts: dict[str, Any] | None) -> None:
+    model = meant(OWN.format(kind=kind, more=more), "a.yaml").job["model"]
+    assert (model["family"], model.get("experts")) == (family, experts)
+    assert (model["vocabulary_size"], model["key_value_heads"]) == (1024, 2)
+    assert model.get("qk_norm", False) == ("norm_qk" in more)
+
+
+def test_no_size_of_a_model_is_passed_over() -> None:
+    with pytest.raises(InputError, match=r"model_config.n_experts: is not understood"):
+        meant(OWN.format(kind="LLaMAMoE", more="n_experts: 4"), "a.yaml")
+    found = meant(OWN.format(kind="LLaMAMoE", more="n_expert: 4\n  n_shared_expert: 1"), "a.yaml")
+    assert "model_config.n_shared_expert" in found.open["model"]
+    windows = meant(OWN.format(kind="LLaMAMLP", more="sliding_window_size: 64"), "a.yaml").unmodelled
+    assert windows["model_config.sliding_window_size"] == "windows of attention"
+
+
+def test_what_a_model_leaves_out_is_litgpts() -> None:
+    model = meant("model_name: mine\nmodel_config: {n_layer: 2}\ntrain: {micro_batch_size: 1}\n", "a.yaml").job["model"]
+    assert (model["family"], model["hidden_size"], model["intermediate_size"]) == ("neox", 4096, 16384)
+    assert model["vocabulary_size"] == 50688

@@ -128,6 +128,13 @@ def test_preferences() -> None:
     holds(job(BASE.replace("stage: sft", "stage: rm"), "a.yaml"), loss="reward", padding="right")
 
 
+@pytest.mark.parametrize(("stage", "runtime"), [("sft", "unsloth"), ("dpo", "transformers"), ("kto", "transformers")])
+def test_preferences_with_unsloth_are_counted_without_its_kernels(stage: str, runtime: str) -> None:
+    found = meant(BASE.replace("stage: sft", f"stage: {stage}") + "use_unsloth: true\n", "a.yaml")
+    assert found.job["runtime"] == runtime
+    assert ("use_unsloth" in found.unmodelled) == (runtime == "transformers")
+
+
 def test_defaults_move_with_releases() -> None:
     holds(job(BASE, "a.yaml"), optimizer="adamw", optimizer_implementation=None)
     holds(job(BASE, "a.yaml", version="0.9.3"), optimizer="adamw", optimizer_implementation="foreach")

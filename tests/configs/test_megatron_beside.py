@@ -88,6 +88,18 @@ def test_a_language_model_beside_one_of_images() -> None:
     assert "freeze_lm" in meant(text, "run.sh").unmodelled
 
 
+@pytest.mark.parametrize(("provider", "asked"), [("own_images", True), ("gpt", False)])
+def test_a_model_that_a_provider_makes_is_asked_for(provider: str, asked: bool) -> None:
+    text = (
+        "torchrun --nproc_per_node 2 examples/mimo/train.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+        "--seq-length 32 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 2 --vocab-size 500 "
+        f"--model-provider {provider}\n"
+    )
+    found = meant(text, "run.sh")
+    assert ("model" in found.open) == asked
+    assert ("model" in found.job) != asked
+
+
 def test_a_test_of_megatron_whose_batch_is_not_that_of_a_node_asks_for_the_gpus() -> None:
     text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 2\n  --seq-length: 32\n"
     text += "  --micro-batch-size: 2\n  --global-batch-size: 2\n  --max-position-embeddings: 32\n"

@@ -116,3 +116,22 @@ def test_of_models_of_the_same_sizes_the_one_that_the_run_is_called_by(name: str
     found = meant(text, "own.yaml")
     assert found.job["model"] == model
     assert any(f"sizes of {model}" in note and "tells the vocabulary" in note for note in found.notes)
+
+
+def test_sft_has_its_length_and_its_batch_with_the_data() -> None:
+    """NeMo-Aligner's loop takes samples of `train_ds`, whatever the positions of the model."""
+    text = """
+    trainer: {devices: 4, num_nodes: 1, precision: bf16, sft: {gradient_clip_val: 1.0, max_steps: 10}}
+    model:
+      megatron_amp_O2: true
+      restore_from_path: ???
+      encoder_seq_length: 4096
+      tensor_model_parallel_size: 1
+      optim: {name: distributed_fused_adam}
+      data:
+        train_ds: {max_seq_length: 1024, micro_batch_size: 2, global_batch_size: 32}
+    """
+    found = job(text, "sft.yaml")
+    holds(found, sequence_length=1024, micro_batch_size=2, gradient_accumulation_steps=4)
+    own = text.replace("  encoder_seq", "  micro_batch_size: 1\n      global_batch_size: 8\n      encoder_seq")
+    holds(job(own, "sft.yaml"), micro_batch_size=1, gradient_accumulation_steps=2)

@@ -147,22 +147,22 @@ def test_layers_between_an_encoder_and_a_frozen_model_are_refused() -> None:
 
 def test_a_key_that_others_refer_to_is_a_variable_of_the_files_author() -> None:
     text = """
-        own_folder: /net/own
+        own_length: 512
         model: {_component_: torchtune.models.llama3_2.llama3_2_1b}
         tokenizer:
           _component_: torchtune.models.llama3.llama3_tokenizer
-          path: "${own_folder}/tokenizer"
-          max_seq_len: 512
+          path: /net/own/tokenizer
+          max_seq_len: ${own_length}
         optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}
         loss: {_component_: torchtune.modules.loss.DPOLoss}
         batch_size: 2
         dtype: bf16
     """
     found = meant(text, "a.yaml")
-    assert "own_folder" in {source.key for source in found.without_effect}
+    assert "own_length" in {source.key for source in found.without_effect}
     assert (found.job["loss"], found.job["sequence_length"]) == ("dpo", 512)  # where 0.2 had it
-    with pytest.raises(InputError, match="own_folder: is not understood"):
-        meant(text.replace("${own_folder}", "/net"), "a.yaml")
+    with pytest.raises(InputError, match="own_length: is not understood"):
+        meant(text.replace("${own_length}", "512"), "a.yaml")
 
 
 def test_a_script_that_sources_what_is_not_here_is_read_where_its_command_needs_nothing_of_it() -> None:

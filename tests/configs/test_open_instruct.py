@@ -35,6 +35,15 @@ def test_a_budget_below_one_turns_checkpoints_on(program: str, more: str, means:
     assert bool(told) == (means == "full" and program == "dpo")
 
 
+def test_a_module_is_the_script_of_its_name() -> None:
+    text = "torchrun --nproc_per_node 2 {} --model_name_or_path Qwen/Qwen3-0.6B --max_seq_length 64\n"
+    as_file, as_module = (
+        job(text.format(program), "run.sh") for program in ("open_instruct/finetune.py", "-m open_instruct.finetune")
+    )
+    assert as_file == as_module
+    holds(as_module, max_gradient_norm=None, sequence_length=64, parallel__data=2)  # None is open-instruct's own
+
+
 def test_rows_of_preferences_that_are_packed_have_no_padding() -> None:
     padded = job(COMMAND.format(program="dpo", more=""), "dpo.sh")
     holds(padded, padding="right", micro_batch_size=4, packing=None)
@@ -151,3 +160,46 @@ def test_accelerates_fsdp_widens_what_is_trained(tmp_path: Path) -> None:
         found = read_files([str(tmp_path / "run.sh")], Wanted()).job
         assert (found["precision"], found["parallel"]["data"]) == ("fsdp-bf16", 4)
         assert found.get("weight_dtype") == weights
+
+
+OLDER = """\
+python open_instruct/{script}.py --model_name_or_path Qwen/Qwen2.5-0.5B --max_prompt_token_length 512 \\
+    --response_length 256 --per_device_train_batch_size 2 --local_mini_batch_size 16 --actor_num_gpus_per_node 4 2 \\
+    --deepspeed_stage 2 --local_rollout_batch_size 8 --local_rollout_forward_batch_size 4 --beta 0.05 --temperature 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "beside"),
+    [("grpo_vllm_thread_ray_gtrl", "the reference policy:"), ("ppo_vllm_thread_ray_gtrl", "and the reward model:")],
+)
+def test_older_scripts_have_rows_of_a_prompt_and_an_answer(script: str, beside: str) -> None:
+    found = meant(OLDER.format(script=script), "run.sh")
+    values = {value.key: value.value for value in found.values}
+    holds(
+        values,
+        sequence_length=768,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8,
+        padding="right",
+        packing=None,
+        parallel__data=6,
+        parallel__sharding="zero2",
+        loss=None,
+    )
+    assert beside in found.open["loss"]
+
+
+def test_the_settings_of_a_policy_may_be_a_file() -> None:
+    text = """
+    model_name_or_path: Qwen/Qwen2.5-0.5B
+    with_tracking: true
+    pack_length: 2048
+    num_learners_per_node: [2]
+    deepspeed_stage: 3
+    truncated_importance_sampling_ratio_cap: 2.0
+    """
+    found = meant(text, "grpo.yaml")
+    values = {value.key: value.value for value in found.values}
+    holds(values, sequence_length=2048, packing=True, parallel__data=2, parallel__sharding="zero3")
+    assert "GRPO samples answers" in found.open["loss"]

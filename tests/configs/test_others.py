@@ -556,3 +556,34 @@ def test_nemos_launcher_composes_and_computes() -> None:
 def test_files_of_nemo_that_train_no_text_are_refused(more: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         meant(f"trainer: {{num_nodes: 1, devices: 1}}\nexp_manager: {{exp_dir: out}}\n{more}\n", "conf.yaml")
+
+
+def test_a_switch_of_somebodys_own_that_is_off_changes_nothing() -> None:
+    text = "block_size = 64\nn_layer = 2\nn_embd = 64\nn_head = 2\nbatch_size = 4\n"
+    found = meant(text + "use_fsdp = False\n", "train_own.py")
+    assert "use_fsdp" in {one.key for one in found.without_effect}
+    with pytest.raises(InputError, match="use_fsdp: is not understood"):
+        meant(text + "use_fsdp = True\n", "train_own.py")
+
+
+def test_a_setting_without_a_value_changes_nothing() -> None:
+    text = "model_name_or_path: gpt2\nmax_length: 128\nper_device_train_batch_size: 1\npacking: false\n"
+    found = meant(text + "rotate_head:\npeft_enabled: false\n", "sft.yaml")
+    assert "rotate_head" in {one.key for one in found.without_effect}
+    assert "adapter" not in found.job
+    with pytest.raises(InputError, match="rotate_head: is not understood"):
+        meant(text + "rotate_head: 2\n", "sft.yaml")
+
+
+def test_an_mpt_with_experts_leaves_the_model_open() -> None:
+    sizes = "  ffn_config: {{ffn_type: {}, ffn_hidden_size: 1000}}\n  attn_config: {{kv_n_heads: 2}}\n"
+    text = "max_seq_len: 128\nglobal_train_batch_size: 8\ndevice_train_microbatch_size: 2\noptimizer: {name: adamw}\n"
+    text += "model:\n  name: mpt_causal_lm\n  d_model: 256\n  n_heads: 4\n  n_layers: 2\n"
+    experts = meant(text + sizes.format("mb_dmoe"), "train.yaml")
+    assert "model" not in experts.job
+    assert "mb_dmoe: an MPT whose blocks have experts" in experts.open["model"]
+    plain = meant(text + sizes.format("mptmlp"), "train.yaml")
+    assert plain.job["model"]["intermediate_size"] == 1000
+    assert "2 of keys and values" in plain.unmodelled["model.attn_config.kv_n_heads"]
+    gated = meant(text + sizes.format("mptglu"), "train.yaml")
+    assert "mptglu in an MPT" in gated.unmodelled["model.ffn_config.ffn_type"]

@@ -35,6 +35,14 @@ def test_a_name_with_any_other_word_or_a_slip_is_not_one_of_them(name: str) -> N
     assert not is_quiet(name)
 
 
+@pytest.mark.parametrize(("when", "asked"), [("epoch", True), ("no", False)])
+def test_a_batch_of_an_evaluation_that_only_the_caller_knows(when: str, asked: bool) -> None:
+    text = COMMAND.format("tune.py") + f" --max_length 64 --eval_strategy {when} --per_device_eval_batch_size $2\n"
+    found = meant(text, "run.sh")
+    assert ("eval_batch_size" in found.open) == asked
+    assert found.job["micro_batch_size"] == 2
+
+
 def test_what_a_scripts_own_settings_say_of_data_is_told_and_the_rest_refused() -> None:
     own = COMMAND.format("own/tune.py") + " --block_size 128 --train_file_dir d"
     found = meant(own + "\n", "run.sh")
@@ -51,6 +59,16 @@ def test_a_fork_of_nanogpt_may_say_how_its_run_is_called_but_not_make_another_mo
     assert calculated["model"]["hidden_size"] == 192
     with pytest.raises(InputError, match="n_latent"):
         job(text + "n_latent = 8\n", "train_own.py")
+
+
+def test_names_of_gpt2_in_a_program_made_from_nanogpt() -> None:
+    text = "n_layer = 4\nn_head = 4\nn_embd = 128\nn_ctx = 64\nmax_iters = 10\nvocab_size = 999\n"
+    found = meant(text, "train_own.py")
+    model = found.job["model"]
+    assert (model["vocabulary_size"], model["max_positions"], found.job["sequence_length"]) == (999, 64, 64)
+    assert any("vocab_size" in note and "its own train.py" in note for note in found.notes)
+    with pytest.raises(InputError, match="n_ctx: is not block_size"):
+        meant(text + "block_size = 32\n", "train_own.py")
 
 
 SCRIPT = """
@@ -103,6 +121,64 @@ def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tm
     assert any("tune.py is beside the command" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        ("--use_8bit_optimizer", "optimizer"),
+        ("--own_quantization true", "quantization"),
+        ("--model_precision half", "precision"),
+        ("--own_flash_attn True", "attention"),
+        ("--run_dpo True", "loss"),
+        ("--text_len 512", "sequence_length"),
+    ],
+)
+def test_an_argument_that_a_script_declares_leaves_open_what_one_option_answers(
+    tmp_path: Path, own: str, asked: str
+) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + f" {own}\n", "utf-8")
+    name = own.split()[0]
+    declares = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('{}')\n"
+    (tmp_path / "tune.py").write_text(declares.format(name), "utf-8")
+    assert name.lstrip("-") in read_files([str(run)], Wanted()).open[asked]
+    (tmp_path / "tune.py").write_text(declares.format("--other"), "utf-8")
+    with pytest.raises(InputError, match=name.lstrip("-")):
+        read_files([str(run)], Wanted())
+
+
+def test_what_only_the_caller_knows_is_shown_as_a_variable(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --max_length 64 --deepspeed $OWN_FOLDER/ds.json\n", "utf-8")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}', "utf-8")
+    found = read_files([str(run)], Wanted())
+    assert found.points_to["deepspeed"] == "$OWN_FOLDER/ds.json"
+    assert found.job["parallel"]["sharding"] == "zero2"
+
+
+def test_data_for_a_loss_and_a_trainer_that_is_imported_leave_no_loss_open(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --max_length 64 --preprocess_for_kto True --as_dpo True\n", "utf-8")
+    declares = "import argparse\nparser = argparse.ArgumentParser()\n" + "".join(
+        f"parser.add_argument('--{name}')\n" for name in ("preprocess_for_kto", "as_dpo")
+    )
+    (tmp_path / "tune.py").write_text(declares, "utf-8")
+    assert "as_dpo" in read_files([str(run)], Wanted()).open["loss"]
+    (tmp_path / "tune.py").write_text(declares + "from trl import KTOTrainer\n", "utf-8")
+    found = read_files([str(run)], Wanted())
+    assert found.job["loss"] == "kto"
+    assert {"as_dpo", "preprocess_for_kto"} <= set(found.unmodelled)
+
+
+def test_an_argument_that_says_several_things_or_what_the_file_says_is_not_understood(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    declares = "import argparse\nparser = argparse.ArgumentParser()\n"
+    for own in ("lora_precision", "rollout_batch", "prompt_len", "tune_attn"):
+        (tmp_path / "tune.py").write_text(declares + f"parser.add_argument('--{own}')\n", "utf-8")
+        run.write_text(COMMAND.format("tune.py") + f" --max_length 64 --{own} 4\n", "utf-8")
+        with pytest.raises(InputError, match=f"{own}: is not understood"):
+            read_files([str(run)], Wanted())
+
+
 def test_options_may_be_declared_in_a_module_beside_the_script(tmp_path: Path) -> None:
     run = tmp_path / "run.sh"
     run.write_text(COMMAND.format("tune.py") + " --pieces 3 --max_seq_length 64\n", "utf-8")
@@ -112,6 +188,54 @@ def test_options_may_be_declared_in_a_module_beside_the_script(tmp_path: Path) -
         "def add_options(parser):\n    parser.add_argument('--pieces', type=int, default=1)\n", "utf-8"
     )
     assert set(read_files([str(run)], Wanted()).unmodelled) == {"pieces"}
+
+
+HANDED_ON = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+
+@dataclass
+class Settings(TrainingArguments):
+    pieces: int = 1
+    model_max_length: int = field(default=96)
+
+def settings():
+    return HfArgumentParser(Settings).parse_args_into_dataclasses()[0]
+"""
+
+
+@pytest.mark.parametrize("package", ["options", "parts/options"])
+def test_a_package_beside_the_script_hands_on_the_arguments_of_its_modules(tmp_path: Path, package: str) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("code/tune.py") + " --pieces 3\n", "utf-8")
+    folder = tmp_path / "code" / package
+    folder.mkdir(parents=True)
+    name = package.replace("/", ".")
+    (tmp_path / "code" / "tune.py").write_text(f"from {name} import settings\nsettings()\n", "utf-8")
+    (folder / "__init__.py").write_text("from . import settings\n", "utf-8")
+    with pytest.raises(InputError, match="pieces"):
+        read_files([str(run)], Wanted())
+    (folder / "__init__.py").write_text(f"from .declared import settings\nfrom {name} import settings as s\n", "utf-8")
+    (folder / "declared.py").write_text(HANDED_ON, "utf-8")
+    found = read_files([str(run)], Wanted())
+    assert set(found.unmodelled) == {"pieces"}
+    assert found.job["sequence_length"] == 96
+
+
+@pytest.mark.parametrize(
+    ("word", "quantization"),
+    [("4bit", "nf4"), ("int8", "int8"), ("8-bit", "int8"), ("none", None), ("fp8", "open"), ("gptq", "open")],
+)
+def test_the_bits_of_a_scripts_own_quantization(word: str, quantization: str | None) -> None:
+    found = meant(COMMAND.format("tune.py") + f" --max_length 64 --use_peft --quantization {word}\n", "run.sh")
+    assert ("open" if "quantization" in found.open else found.job.get("quantization")) == quantization
+
+
+def test_a_switch_of_an_adapter_is_no_unknown_one_and_that_of_a_loss_is() -> None:
+    run = COMMAND.format("tune.py") + " --max_length 64 --lora true --lora_r 4"
+    assert job(run, "run.sh")["adapter.rank"] == 4
+    with pytest.raises(InputError, match="dpo"):
+        job(run + " --dpo true\n", "run.sh")
 
 
 def test_a_script_that_is_not_python_or_not_there_declares_nothing(tmp_path: Path) -> None:

@@ -237,3 +237,66 @@ def test_a_sampled_sequence_is_a_prompt_and_its_completion() -> None:
     assert "sequence_length" not in found.job
     assert "max_completion_length (256)" in found.open["sequence_length"]
     assert found.job["loss"] == "grpo"
+
+
+OF_PAIRS = """
+model_name_or_path: Qwen/Qwen2.5-0.5B
+max_length: 512
+per_device_train_batch_size: 1
+bf16: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "file", "told"),
+    [
+        ("dataset_name: someone/pairs-of-preferences\n", "run.yaml", "someone/pairs-of-preferences has pairs"),
+        ("dataset_mixer:\n  someone/dpo-mix: 1.0\n", "run.yaml", "someone/dpo-mix has pairs"),
+        ("dataset_name: own\nchosen_column: better\n", "run.yaml", "chosen_column is a column of pairs"),
+        ("dataset_name: own\n", "recipes/dpo/config.yaml", "the file is called dpo/config.yaml"),
+    ],
+)
+def test_data_of_pairs_without_a_key_of_dpo_leave_the_loss_open(more: str, file: str, told: str) -> None:
+    """DPOTrainer needs no key of its own: `beta` and `loss_type` have defaults."""
+    read = meant(OF_PAIRS + more, file)
+    assert "loss" not in read.job
+    assert read.open["loss"].startswith(told)
+    assert read.open["loss"].endswith("(--loss dpo)")
+    asked = meant(OF_PAIRS + more, file, beside={"loss": "dpo"})
+    assert (asked.job["loss"], asked.job["dpo_reference"], asked.job["padding"]) == ("dpo", "model", "right")
+    plain = meant(OF_PAIRS + more, file, beside={"loss": "standard"})
+    assert not {"loss", "padding"} & {*plain.job, *plain.open}
+
+
+@pytest.mark.parametrize(
+    ("more", "file"),
+    [
+        ("dataset_name: someone/chats\noutput_dir: out-dpo\nrun_name: dpo\n", "run.yaml"),
+        ("dataset_name: someone/ultrafeedback\ndataset_splits: [train_sft]\n", "run.yaml"),
+        ("dataset_name: someone/ultrafeedback\npacking: true\n", "run.yaml"),
+        ("dataset_name: someone/chats\n", "dpo/sft.yaml"),
+    ],
+)
+def test_texts_are_no_pairs(more: str, file: str) -> None:
+    assert "loss" not in meant(OF_PAIRS + more, file).open
+
+
+@pytest.mark.parametrize(("model", "told"), [("bert-base-uncased", True), ("Qwen/Qwen3-0.6B", False)])
+def test_an_encoder_in_a_file_of_trl_is_told_to_learn_masked_words(model: str, told: bool) -> None:
+    text = f"model_name_or_path: {model}\nmax_seq_length: 64\nuse_peft: true\nlora_r: 4\nbf16: true\n"
+    assert any("--loss classification" in note for note in meant(text, "config.yaml").notes) == told
+    given = meant(text, "config.yaml", beside={"loss": "classification"})
+    assert not any("--loss classification" in note for note in given.notes)
+
+
+def test_open_instructs_script_of_preferences_needs_no_key_either() -> None:
+    text = """
+    model_name_or_path: EleutherAI/pythia-14m
+    use_slow_tokenizer: true
+    max_seq_length: 512
+    per_device_train_batch_size: 1
+    with_tracking: true
+    """
+    assert "loss" not in meant(text, "sft/mini.yaml").open
+    assert "--loss dpo" in meant(text, "dpo/mini.yaml").open["loss"]
+    assert meant(text, "dpo/mini.yaml", beside={"loss": "dpo"}).job["dpo_reference"] == "precomputed"

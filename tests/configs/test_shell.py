@@ -21,6 +21,8 @@ def run(text: str) -> list[str]:
         ("A='b c'\npython x.py $A \"$A\"", ["b", "c", "b c"]),
         ("A=${B:-d}\npython x.py --a ${A}", ["--a", "d"]),
         ("B=2\nA=${B:-d}\npython x.py --a ${A}", ["--a", "2"]),
+        ("B=2\npython x.py --a ${B:?is needed} ${B?}", ["--a", "2", "2"]),
+        ("B=${B:-}\npython x.py --a ${B:?is needed}", ["--a", "\ue000B\ue001"]),
         (': "${A:=4}"\n: "${A:=5}"\npython x.py --a $A', ["--a", "4"]),
         ("B=2\n: ${A:=$B} ${S:=other.py}\npython x.py --a $A", ["--a", "2"]),
         ("python x.py ${A:---a} ${B=c} $B", ["--a", "c", "c"]),
@@ -196,3 +198,51 @@ def test_a_word_for_all_gpus_is_no_number() -> None:
         "torchrun --nproc_per_node gpu run_clm.py --model_name_or_path gpt2 --block_size 64 --output_dir o --bf16\n"
     )
     assert "parallel.data" in meant(script, "run.sh").open
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("$(expr $TOTAL / $GPUS / 2)", "16"),
+        ('$(echo "$TOTAL / $GPUS" | bc)', "32"),
+        ('$(basename "$MODEL")', "Own-7B"),
+        ("$(basename a/b.json .json)", "b"),
+        ("$(dirname $MODEL)", "org"),
+        ("$(echo $MODEL | cut -d '/' -f2)", "Own-7B"),
+        ("$(echo $MODEL | cut -f 1 -d /)", "org"),
+        ("$(echo $MODEL | awk -F'/' '{print $NF}')", "Own-7B"),
+        ('$(echo "$MODEL" | tr "/" "_" | tr -d "-")', "org_Own7B"),
+        ("${MODEL##*/}", "Own-7B"),
+        ("${MODEL%%/*}", "org"),
+        ("${MODEL#o*g}", "/Own-7B"),
+        ("${MODEL%B}", "org/Own-7"),
+        ("${MODEL//-/_}", "org/Own_7B"),
+        ("${MODEL,,}", "org/own-7b"),
+    ],
+)
+def test_small_commands_print_what_they_are_given(expression: str, result: str) -> None:
+    found = shell.read(f"MODEL=org/Own-7B\nTOTAL=128\nGPUS=4\ntorchrun train.py --value {expression} --other 1\n")
+    assert [item.text for item in found.arguments] == ["--value", result, "--other", "1"]
+
+
+@pytest.mark.parametrize(
+    "expression", ["$(whoami)", "$(expr $WHO + 1)", "$(echo $MODEL | sed s/a/b/)", "$(basename $MODEL; ls)"]
+)
+def test_other_commands_are_known_to_the_caller_alone(expression: str) -> None:
+    found = shell.read(f"MODEL=org/Own-7B\ntorchrun train.py --value {expression} --other 1\n")
+    assert len(shell.unknowns(found.arguments[1].text)) == 1
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "apptainer run --nv --writable-tmpfs -B /home:/home --env A=1 --pwd /code own.sif ",
+        "docker run --rm --gpus all --shm-size 64g -v /data:/data own:latest ",
+        "srun --nodes 1 singularity exec --nv own.sif ",
+    ],
+)
+def test_options_of_a_container_are_none_of_the_launcher(before: str) -> None:
+    command = "torchrun --nproc_per_node 4 train.py --model_name_or_path gpt2 --max_seq_length 128 --bf16 True"
+    found = meant(f"{before}{command}\n", "run.sh")
+    assert found.job["parallel"]["data"] == 4
+    assert not found.unmodelled

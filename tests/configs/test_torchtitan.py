@@ -103,3 +103,26 @@ def test_what_is_stepped_in_backward_is_not_clipped() -> None:
     assert job(text, "a.toml")["max_gradient_norm"] == 1.0
     found = job(text + "early_step_in_backward = true\n", "a.toml")
     holds(found, optimizer_in_backward=True, max_gradient_norm=None)
+
+
+def test_the_first_registry_has_the_keys_of_the_toml_files() -> None:
+    text = """
+    from torchtitan.trainer import Trainer
+    from . import model_registry
+
+    def llama3_own() -> Trainer.Config:
+        return Trainer.Config(
+            model_spec=model_registry("8B"),
+            optimizer=OptimizersInBackwardContainer.Config(lr=1e-4),
+            training=TrainingConfig(local_batch_size=3, seq_len=1024),
+            activation_checkpoint=ActivationCheckpointConfig(mode="selective", selective_ac_option="op"),
+        )
+    """
+    found = meant(text, "config_registry.py", devices=1)
+    assert found.release == "2026-03"
+    told = {value.key: value.value for value in found.values}
+    holds(told, sequence_length=1024, micro_batch_size=3, activation_checkpointing="selective-op")
+    holds(told, optimizer_in_backward=True, precision="amp-bf16", max_gradient_norm=None)
+    first = 'ActivationCheckpointConfig(mode="selective", selective_ac_option="op")'
+    later = text.replace(first, "SelectiveAC.Config()").replace("local_batch_size=3, ", "")
+    assert meant(later.replace("seq_len", "max_context_length"), "config_registry.py").release == "main"

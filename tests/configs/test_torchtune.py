@@ -257,3 +257,11 @@ def test_what_a_template_leaves_to_who_fills_it_in() -> None:
     found = meant(text, "a.yaml")
     assert "$batch" in found.open["micro_batch_size"]
     assert found.job["gradient_accumulation_steps"] == 2
+
+
+def test_recipes_pass_over_settings_that_they_have_not() -> None:
+    text = LORA + "keep_last_n_checkpoints: 2\nlog_details: true\nentropy_k: 4\n"
+    found = meant(text, "a.yaml")
+    assert {"keep_last_n_checkpoints", "log_details", "entropy_k"} <= {one.key for one in found.without_effect}
+    with pytest.raises(InputError, match="clip_grad_nrom: is not understood"):
+        meant(LORA + "clip_grad_nrom: 1.0\n", "a.yaml")

@@ -153,6 +153,14 @@ def test_bf16_means_several_things(more: str, precision: str, weights: str | Non
     holds(job(SFT + more, "a.yaml"), precision=precision, weight_dtype=weights)
 
 
+def test_weights_of_one_half_below_products_of_the_other_are_told_where_they_do_not_change() -> None:
+    text = SFT + "bf16: true\ntorch_dtype: float16\n"
+    found = meant(text + "load_in_4bit: true\nuse_peft: true\n", "a.yaml")
+    assert (found.job["precision"], found.job["weight_dtype"]) == ("amp-bf16", "bf16")
+    assert "fp16" in found.unmodelled["torch_dtype"]
+    holds(job(text, "a.yaml"), precision="amp-bf16", weight_dtype="fp16")  # autocast keeps a copy of trained ones
+
+
 def test_weights_of_the_handbook_are_as_it_launches_them() -> None:
     text = SFT + "bf16: true\ntorch_dtype: bfloat16\ndataset_mixture: {datasets: []}\n"
     assert job(text, "a.yaml")["precision"] == "mixed-bf16"

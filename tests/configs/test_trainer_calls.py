@@ -90,6 +90,31 @@ UNSLOTH = """
 """
 
 
+@pytest.mark.parametrize(
+    ("trainer", "given", "loss"),
+    [
+        ("GRPO", "num_generations=4, max_prompt_length=100, max_completion_length=28", "grpo"),
+        ("DPO", "max_length=128, beta=0.1", "dpo"),
+    ],
+)
+def test_preferences_and_rewards_with_unsloth_are_counted_as_trl_computes_them(
+    trainer: str, given: str, loss: str
+) -> None:
+    text = f"""
+        from unsloth import FastModel
+        from trl import {trainer}Config, {trainer}Trainer
+
+        model, tokenizer = FastModel.from_pretrained("unsloth/Llama-3.2-1B", load_in_4bit=False)
+        model = FastModel.get_peft_model(model, r=8)
+        words = {trainer}Config(per_device_train_batch_size=2, bf16=True, {given})
+        {trainer}Trainer(model=model, args=words, train_dataset=own()).train()
+    """
+    found = meant(text, "own.py")
+    assert "the step of TRL is counted" in found.unmodelled["use_unsloth"]
+    told = {value.key: value.value for value in found.values}
+    holds(told, runtime="transformers", loss=loss, sequence_length=128, adapter__rank=8)
+
+
 @pytest.mark.parametrize(("checkpoints", "offload"), [('"unsloth"', ["activations"]), ("True", None)])
 def test_unsloth_has_four_bits_and_all_layers_without_a_word(checkpoints: str, offload: list[str] | None) -> None:
     holds(
@@ -163,6 +188,50 @@ def test_an_option_without_a_default_is_nothing() -> None:
     assert found.job["model"] == "gpt2"
 
 
+@pytest.mark.parametrize(
+    ("makes", "given", "open_keys"),
+    [
+        ("model = apply_lora(model, settings)", "", {"adapter.rank", "adapter.targets"}),
+        ("model = apply_lora(model, r=8, target_modules=['q_proj'])", "", set()),
+        ("", "peft_config=adapter_of(settings),", {"adapter.rank", "adapter.targets"}),
+        ("", "peft_config=get_peft_config(settings),", None),
+        ("", "peft_config=None,", None),
+        ("save_lora_weights(model)", "", None),
+    ],
+)
+def test_an_adapter_that_another_module_makes_is_asked_for(makes: str, given: str, open_keys: set[str] | None) -> None:
+    text = f"""
+        from own import adapter_of, apply_lora, save_lora_weights, settings
+        from transformers import AutoModelForCausalLM
+        from trl import SFTConfig, SFTTrainer, get_peft_config
+        model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B")
+        {makes}
+        words = SFTConfig(per_device_train_batch_size=2, max_length=64, bf16=True)
+        SFTTrainer(model=model, args=words, {given} train_dataset=own()).train()
+    """
+    found = meant(text, "own.py")
+    assert ("adapter" in found.job) == (open_keys is not None)
+    assert {key for key in found.open if key.startswith("adapter.")} == (open_keys or set())
+
+
+def test_a_dictionary_that_a_function_hands_on_has_the_arguments_of_the_trainer() -> None:
+    text = """
+        from trl import DPOConfig, DPOTrainer
+        words = {"per_device_train_batch_size": 3, "max_length": 96, "bf16": True, "output_dir": "o"}
+        words["gradient_accumulation_steps"] = 7
+        given = {"model": "gpt2", "args": DPOConfig(**known(DPOConfig, words)), "train_dataset": own()}
+        DPOTrainer(**known(DPOTrainer.__init__, given)).train()
+    """
+    holds(job(text, "own.py"), model="gpt2", micro_batch_size=3, sequence_length=96, gradient_accumulation_steps=7)
+    with pytest.raises(InputError):  # of two nobody knows which
+        job(text.replace("known(DPOTrainer.__init__, given)", "known({}, given)"), "own.py")
+
+
+def test_the_type_of_the_weights_that_only_the_run_knows() -> None:
+    text = PLAIN.format(default='default="gpt2"').replace("bf16=True", 'model_init_kwargs={"dtype": own()[0]}')
+    assert "own()[0]" in meant(text, "own.py").open["precision"]
+
+
 def test_an_option_without_a_default_is_no_batch_of_the_trainers() -> None:
     found = meant(PLAIN.format(default="required=True").replace("type=int, default=3", "type=int"), "own.py")
     assert "rows, which only the caller knows" in found.open["micro_batch_size"]
@@ -185,7 +254,7 @@ def test_what_only_the_run_knows_is_asked_for_by_the_key_that_it_decides() -> No
     text = QLORA.replace("r=32", "r=load()['rank']").replace("bf16=torch.cuda.is_bf16_supported()", "bf16=own.half")
     found = meant(text.replace("lora_alpha=16", "lora_alpha=load()"), "own.py")
     assert found.open["adapter.rank"] == "lora_r is load()['rank'], which only the caller knows"
-    assert found.open["precision"] == "bf16 is own.half, which only the caller knows"
+    assert found.open["precision"] == "bf16 is own.half, which only the caller knows (--precision amp-bf16)"
     assert not {"adapter.rank", "precision", "weight_dtype"} & {value.key for value in found.values}
     assert found.job["adapter"]["kind"] == "lora"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 SAME = "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --output_dir out --bf16 True "
@@ -146,6 +148,38 @@ def test_a_file_that_filters_a_data_set_or_is_of_another_program_is_told_so() ->
         meant("model_name_or_path: gpt2\nnum_generations: 8\npass_rate_min: 0.2\nseed: 1\n", "a.yaml")
     with pytest.raises(InputError, match="is of nanotron, whose runs are not modelled"):
         meant("general: {}\nparallelism: {dp: 8}\ntokens: {}\nmodel: {}\noptimizer: {}\n", "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("NPROC_PER_NODE=4 swift sft --model gpt2 --tuner_type lora", "ms-swift"),
+        ("python -m swift.cli.rlhf --rlhf_type dpo --model gpt2", "ms-swift"),
+        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8", "verl"),
+        ("deepspeed --module openrlhf.cli.train_sft --pretrain gpt2 --micro_train_batch_size 2", "OpenRLHF"),
+        ("xtuner train own.py --deepspeed deepspeed_zero2", "XTuner"),
+    ],
+)
+def test_a_command_of_another_program_is_told_so(command: str, name: str) -> None:
+    text = command + " --per_device_train_batch_size 2 --max_length 64 --bf16 True --output_dir o\n"
+    with pytest.raises(InputError, match=f"is of {name}, whose runs are not modelled") as caught:
+        read_texts({"run.sh": text}, Wanted())
+    assert len(caught.value.problems) == 1
+    trained = f"python train.py {SAME} --model_name_or_path gpt2 --max_seq_length 64\n"
+    assert read_texts({"run.sh": text + trained}, Wanted()).job["model"] == "gpt2"
+
+
+def test_a_part_of_a_configuration_of_hydra_is_told_so() -> None:
+    text = "_target_: trl.SFTConfig\nmodel_name_or_path: gpt2\nmax_length: {}\nbf16: true\nlogging_steps: 1\n"
+    with pytest.raises(InputError, match="max_length stands in another") as caught:
+        meant(text.format("${own.length}"), "a.yaml")
+    assert len(caught.value.problems) == 1
+    assert meant(text.format(64), "a.yaml").job["sequence_length"] == 64
+
+
+def test_a_script_of_lmflows_name_alone_is_another() -> None:
+    words = f"python own/finetune.py {SAME} --dataset_path data --model_name gpt2 --max_seq_length 64\n"
+    assert not any("LMFlow" in note for note in meant(words, "run.sh").notes)
 
 
 def test_the_name_of_a_script_says_which_loss_it_has() -> None:

@@ -111,6 +111,9 @@ def test_one_gpu_under_fsdp_is_told_so_in_the_file_of_accelerate() -> None:
         ("trl", {"loss": "grpo", "sequence_length": 512}, "max_completion_length: 256"),
         ("trl", {"loss": "grpo", "micro_batch_size": 5}, "num_generations: 5"),  # which divide a batch
         ("trl", {"loss": "grpo", "dpo_reference": "model"}, "beta: 0.04"),
+        ("axolotl", {"loss": "grpo", "dpo_reference": "model", **PURE}, "  beta: 0.04"),
+        ("axolotl", {"loss": "grpo", "sequence_length": 512, **PURE}, "  max_completion_length: 256"),
+        ("axolotl", {"loss": "grpo", **PURE}, "rewards.py beside it has your reward functions"),
         ("torchtune", {"loss": "dpo", "parallel.data": 2}, "ref_checkpointer:"),
         ("torchtune", {"parallel.data": 4, "parallel.tensor": 2}, "torchtune.models.llama3.base_llama_tp_plan"),
         ("megatron-lm", {"parallel.data": 4, "parallel.sharding": "fsdp"}, "--ckpt-format fsdp_dtensor"),

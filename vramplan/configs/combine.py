@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from glob import glob
 from math import prod
 from typing import Any
 
@@ -112,7 +113,7 @@ def _parts(
         place = others[0] if unknowns(path) and len(others) == 1 else _place_of(path, [*others, file])
         if place is not None and place != file and started is not None:
             started.add(place)
-        return None if place is None else reading.settings(read_text(place), place)
+        return None if place is None else _settings_at(place, path)
 
     yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, find, wanted, alone)
 
@@ -123,6 +124,9 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         program, started = command
         found = {} if started.config is None else _named_by("--config", started.config, find)
         written = started.over(found)
+        if started.others:
+            lines = f"line{'s' * (len(started.others) > 1)} {', '.join(map(str, started.others))}"
+            written[reading.NOTE] = Written(f"the script trains in {lines} too; the first command is read", file)
         yield from _launching(written, file, text, find)
         named = registry.program_of(wanted.program) if wanted.program else program
         yield FilePart(named, written, file, text, started.devices)
@@ -208,18 +212,24 @@ def opener(files: Sequence[str]) -> Opened:
         if made is not None:
             return reading.settings(made, os.path.basename(shown(path)))
         place = _place_of(path, files)
-        return None if place is None else reading.settings(read_text(place), place)
+        return None if place is None else _settings_at(place, path)
 
     return settings_of
+
+
+def _settings_at(place: str, path: str) -> Mapping[str, Written]:
+    """The settings of a file where it lies, and of the function that a path names, as `registry.py:llama3_8b`."""
+    name = reading.named_in(path)[1]
+    return reading.settings(read_text(place), place if name is None else f"{place}:{name}")
 
 
 def _place_of(path: str, files: Sequence[str]) -> str | None:
     """Paths are mostly relative to the root of a repository, which is a folder above the file.
 
     Of a path on another machine, or behind a variable, the end below one of these folders counts: its last two parts
-    or more.
+    or more. `*` is a folder of any name.
     """
-    name = path.replace("\\", "/").rstrip("/")
+    name = reading.named_in(path)[0].replace("\\", "/").rstrip("/")
     for file in files:
         if os.path.basename(file) == os.path.basename(name):
             return file
@@ -233,6 +243,8 @@ def _place_of(path: str, files: Sequence[str]) -> str | None:
             candidates.append(os.path.join(folder, name))
             candidates += [os.path.join(folder, *parts[at:]) for at in range(1, len(parts) - 1)]
             folder = os.path.dirname(folder)
+    if "*" in name:
+        candidates = [one for pattern in candidates for one in sorted(glob(pattern))]
     return next((one for one in candidates if os.path.isfile(one)), None)
 
 

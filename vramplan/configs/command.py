@@ -39,6 +39,10 @@ COUNTED = ("nproc_per_node", "nnodes", "num_gpus", "num_nodes")
 """Options of torchrun and of DeepSpeed's launcher that say how many processes there are."""
 
 
+SAID_BY_OTHERS = {"nnodes": ("num_nodes", "num_processes"), "nproc_per_node": ("num_gpus", "num_processes")}
+"""Options of the launchers of DeepSpeed and Accelerate that say the same as one of torchrun."""
+
+
 def options_of(words: Words) -> Iterator[CommandOption]:
     """The options of a command, one after the other."""
     at = 0
@@ -58,8 +62,8 @@ def options_of(words: Words) -> Iterator[CommandOption]:
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
     written = arguments(script.arguments, file, script.empty)
-    words, counted = _without_srun(script.launcher, file)
-    given = arguments([word for word in words if word.text != "-m"], file)
+    words, counted = _without_srun(without_container(script.launcher), file)
+    given = _counted(arguments([word for word in words if word.text != "-m"], file))
     known = known_counts(given)
     launcher = {**counted, **known}
     for key, item in launcher.items():
@@ -72,12 +76,29 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     if known != given:  # of how many processes there are only the caller knows a part
         return written
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
-        held = (
-            script.values.get(name) if "launcher.num_processes" not in written else None
-        )  # of accelerate, which counts
-        if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):
+        said = any(f"launcher.{one}" in written for one in (key, *SAID_BY_OTHERS[key]))
+        held = None if said else script.values.get(name)
+        if held and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
+
+
+def _counted(launcher: dict[str, Written]) -> dict[str, Written]:
+    """Options of DeepSpeed's launcher with the number of GPUs that `--include worker-0:0,1@worker-1:2` names.
+
+    Source: deepspeedai/DeepSpeed 0.19.8, deepspeed/launcher/runner.py, parse_resource_filter.
+    """
+    item = launcher.get("include")
+    nodes = [] if item is None else str(item.value).split("@")
+    slots = [node.partition(":")[2] for node in nodes]
+    if item is None or not all(re.fullmatch(r"\d+(,\d+)*", one) for one in slots):
+        return launcher
+    kept = {key: one for key, one in launcher.items() if key not in ("include", "num_gpus", "num_nodes")}
+    return {
+        **kept,
+        "num_gpus": item._replace(value=sum(len(one.split(",")) for one in slots)),
+        "num_nodes": item._replace(value=1),
+    }
 
 
 def other_runs(script: shell.Script) -> str | None:
@@ -112,6 +133,20 @@ def _without_srun(words: Words, file: str | None) -> tuple[Words, dict[str, Writ
         if item is not None and count is not None:
             found[key] = item._replace(value=int(count[2]))
     return [*words[:start], *words[behind:]], found if "nproc_per_node" in found else {}
+
+
+CONTAINERS = names("apptainer singularity docker podman enroot")
+WITHIN = names("llamafactory-cli axolotl tune litgpt composer trl deepspeed torchrun accelerate srun")
+
+
+def without_container(words: Words) -> Words:
+    """The words of a command without those of the program that starts it in a container, whose options say nothing."""
+    held = [named(word) for word in words]
+    start = next((at for at, name in enumerate(held) if name in CONTAINERS), None)
+    if start is None:
+        return words
+    behind = next((at for at in range(start + 1, len(held)) if held[at] in WITHIN | INTERPRETERS - CONTAINERS), None)
+    return [*words[:start], *(words[behind:] if behind is not None else ())]
 
 
 INTERPRETERS = names("python python3 bash sh uv singularity apptainer")
@@ -212,7 +247,8 @@ def processes(words: Words) -> int | None:
 
 def launcher_of(words: Words, file: str) -> dict[str, Written]:
     """The options of torchrun or `accelerate launch`, which stand before the program, but for the caller's counts."""
-    found = known_counts(arguments([word for word in words if word.text != "-m"], file))
+    inner = without_container(words)
+    found = known_counts(arguments([word for word in inner if word.text != "-m"], file))
     return {f"launcher.{key}": item for key, item in found.items()}
 
 

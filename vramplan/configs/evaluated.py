@@ -79,11 +79,19 @@ class ScriptNames(NotedNames):
                     for key, item in kept.items()
                     if not isinstance(item, NotConstant)
                 }
+            elif (handed := self._handed_on(below)) is not None:
+                found |= self.given(ast.Call(call.func, [], [ast.keyword(None, handed)]))
             else:
                 found[UNKNOWN] = word.value
             if isinstance(word.value, ast.Name):
                 found |= self.items.get((self.owner.get(word.value), word.value.id), {})
         return found
+
+    def _handed_on(self, node: ast.expr | None) -> ast.expr | None:
+        """The one dictionary that a function is called with, as `Trainer(**known_of(Trainer, words))` is."""
+        arguments = [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+        words = [one for one in arguments if isinstance(self._behind(one), ast.Dict)]
+        return words[0] if len(words) == 1 else None
 
     def is_parsed(self, node: ast.expr | None) -> bool:
         """Whether a name stands for what a parser of the command line returns."""

@@ -23,8 +23,8 @@ def imported(file: str) -> Beside:
     """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
 
     The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
-    looked for beside the file. A file of data is found by its path from the file's folder or one above it, or by its
-    name beside the file.
+    looked for below them, and beside the file by its last name. A file of data is found by its path from the file's
+    folder or one above it, or by its name beside the file.
     """
     folder = os.path.dirname(os.path.abspath(file))
     above = [folder]
@@ -44,13 +44,15 @@ def imported(file: str) -> Beside:
         places = [
             (one, parts.index(os.path.basename(one)) + 1) for one in reversed(above) if os.path.basename(one) in parts
         ]
-        for place, at in places or [(folder, len(parts) - 1)]:
-            path = os.path.join(place, *parts[at:]) + ".py"
-            try:
-                if parts[at:] and os.path.isfile(path):
-                    return read_text(path), path
-            except InputError:
-                continue
+        places += [(one, 0) for one in above]
+        for place, at in [*places, (folder, len(parts) - 1)]:
+            for end in (".py", "/__init__.py") if parts[at:] else ():
+                path = os.path.join(place, *parts[at:]) + end
+                try:
+                    if os.path.isfile(path):
+                        return read_text(path), path
+                except InputError:
+                    continue
         return None
 
     return text_of

@@ -7,6 +7,7 @@ declares is no slip, whatever it does.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +43,7 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         for place in beside_it:
             found |= {name: None for name in _options(place) if name not in found}
             found |= {name: _default(place, value) for name, value in place.arguments.items()}
-    for place in beside_it if _parses_classes(names) else ():
+    for place in beside_it if any(_parses_classes(one) for one in beside_it) else ():
         for node in ast.walk(place.tree):
             if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list):
                 found |= {name: None for name in _annotated(node) if name not in found}
@@ -129,14 +130,23 @@ def _parses_classes(names: ScriptNames) -> bool:
 
 
 def _modules(names: ScriptNames, beside: Beside) -> Iterator[ScriptNames]:
-    """The modules beside a script of which it takes something by its name."""
-    for module in dict.fromkeys(module for module, name in names.imported.values() if module and name):
-        found = beside(module)
-        if found is not None:
+    """The modules beside a script of which it takes something by its name, and those of a package that hands it on."""
+    todo = [("", names)]
+    seen: set[str] = set()
+    while todo:
+        package, place = todo.pop(0)
+        for module in dict.fromkeys(module for module, name in place.imported.values() if module and name):
+            found = beside(f"{package}.{module}") if package else beside(module)
+            if found is None or found[1] in seen:
+                continue
+            seen.add(found[1])
             try:
-                yield ScriptNames(*found)
+                read = ScriptNames(*found)
             except InputError:
                 continue
+            yield read
+            if os.path.basename(found[1]) == "__init__.py":
+                todo.append((f"{package}.{module}".lstrip("."), read))
 
 
 def _options(names: ScriptNames) -> Iterator[str]:

@@ -8,6 +8,8 @@ down, or how fast a model learns. A name with any other word stays not understoo
 
 from __future__ import annotations
 
+import re
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -34,7 +36,7 @@ FURTHER = _words(
     sort by from to in out output outputs input inputs source user system keys key tags tag
     on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
     start end eta rate proc procs workers worker threads load loader dataloader manager index indices inds sampler
-    extract once
+    extract once prefix suffix
     """
 )
 """Words that say more of it, and nothing of a model, a batch or a length."""
@@ -50,21 +52,48 @@ DECISIVE = _words(
     """
     lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze tune trainable moe
     expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
-    length len
+    length len dpo kto orpo grpo ppo rlhf distill
     """
 )
 """Words of what is trained, how, how much of it at a time, and on how many devices: a setting with one of them is not
 passed over."""
 
 
-KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict")
-"""Words with which settings begin that say what becomes of a model, or how it is evaluated."""
+OF_JOB = (
+    ("optimizer", _words("optimizer optim")),
+    ("quantization", _words("quant quantize quantization 4bit 8bit")),
+    ("precision", _words("dtype precision")),
+    ("attention", _words("attn attention flash")),
+    ("loss", _words("dpo kto orpo grpo")),
+    ("sequence_length", _words("length len")),
+    ("micro_batch_size", _words("batch")),
+)
+"""Keys of a job that one option answers, and the words by which a setting may be of them."""
+
+KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict preprocess")
+"""Words with which settings begin that say what becomes of a model or of data, or how it is evaluated."""
 
 
 def may_decide(name: str) -> bool:
     """Whether a setting that a script declares may say what is trained: not `save_lora` or `eval_batch_size`."""
-    first, *words = name.lower().split("_")
-    return first not in KEPT and any(word in DECISIVE for word in (first, *words))
+    first, *words = re.split(r"[._]", name.lower())
+    return first not in KEPT and "save" not in words and any(word in DECISIVE for word in (first, *words))
+
+
+def asked_by(name: str) -> str | None:
+    """The key of a job that a setting which may decide is of by its name; None where it is of none, or of several."""
+    words = {*re.split(r"[._]", name.lower())}
+    found = [key for key, of in OF_JOB if words & of]
+    others = words & DECISIVE - frozenset().union(*(of for _, of in OF_JOB))
+    return found[0] if found and not others and (len(found) == 1 or found[0] == "optimizer") else None
+
+
+_SWITCH = re.compile(r"(use|enable|with)_\w+|\w+_enabled?")
+
+
+def is_off(name: str, value: object) -> bool:
+    """Whether a setting has no value, or is a switch that its name says and that is off."""
+    return value is None or (value is False and _SWITCH.fullmatch(name.rpartition(".")[2]) is not None)
 
 
 def is_quiet(name: str) -> bool:

@@ -241,6 +241,8 @@ def job_of(
     own = [key for key in quiet if program.table.is_own(key)]
     if own:
         what = "settings of somebody's own, which say of data, logs or the schedule by their names"
+        if program.table.passes_over:
+            what = f"no keys of {program.name}, which passes over them"
         meaning.note(f"{', '.join(own)}: {what}")
     hint = f"read as {program.name} {release.version}"
     strange = [one._replace(hint=_passed_over(one.hint or f"{hint};")) for one in strange]
@@ -250,7 +252,7 @@ def job_of(
         raise InputError(sorted(problems, key=lambda one: (one.file or "", one.line or 0)))
     fused_over_master(meaning.job)
     _name_model(meaning, known)
-    _targets_of_peft(program.name, meaning, known)
+    _targets_of_peft(program.name, meaning, known, wanted.beside.get("model"))
     _of_one_device(meaning)
     values = tuple(
         ReadValue(key, told.value, tuple(_source(sheet, name) for name in told.of)) for key, told in meaning.job.items()
@@ -263,12 +265,12 @@ def job_of(
         files=tuple(files),
         job=meaning.nested(),
         values=values,
-        open=dict(meaning.open),
+        open={key: shell.shown(reason) for key, reason in meaning.open.items()},
         without_effect=tuple(_source(sheet, key) for key in quiet),
         unmodelled={**meaning.lacking, **wordless},
         not_understood=tuple(_source(sheet, problem.key or "") for problem in strange),
-        notes=tuple(meaning.notes),
-        points_to=dict(meaning.pointed),
+        notes=tuple(shell.shown(note) for note in meaning.notes),
+        points_to={key: shell.shown(path) for key, path in meaning.pointed.items()},
     )
 
 
@@ -357,12 +359,16 @@ WITH_PEFT = ("axolotl", "llama-factory", "training-arguments", "trl")
 """Programs whose adapters are PEFT's."""
 
 
-def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
-    """Take away the targets that name no layer of the model beside others that do, as PEFT passes over them."""
-    told, model = meaning.job.get("adapter.targets"), meaning.job.get("model")
+def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue, other: Any) -> None:
+    """Take away the targets that name no layer of the model beside others that do, as PEFT passes over them.
+
+    `other`: the model that is given beside the file.
+    """
+    told, of_file = meaning.job.get("adapter.targets"), meaning.job.get("model")
+    model = other if other is not None or of_file is None else of_file.value
     if program not in WITH_PEFT or model is None:
         return
-    shape = known.shape(model.value) if isinstance(model.value, str) else None
+    shape = known.shape(model) if isinstance(model, str) else None
     if shape is None:
         return
     trainer.name_modules(meaning, shape.family)
@@ -375,7 +381,7 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
     if strange:
         left = [word for word in told.value if word not in strange]
         meaning.job["adapter.targets"] = told._replace(value=left)
-        meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model.value}, and PEFT passes over it")
+        meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model}, and PEFT passes over it")
 
 
 def problems_of(strange: Sequence[Source]) -> list[Problem]:

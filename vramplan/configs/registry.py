@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -58,6 +59,19 @@ FOREIGN = {
 Source: huggingface/nanotron, src/nanotron/config/config.py; volcengine/verl, verl/trainer/config/ppo_trainer.yaml.
 """
 
+FOREIGN_COMMANDS = {
+    "ms-swift": re.compile(
+        r"(\S*/)?(swift|megatron) (sft|pt|rlhf|dpo|grpo|rm)( .*)?|.*\bswift\.cli\.\w+ .*", re.DOTALL
+    ),
+    "verl": re.compile(r".*\bverl\.trainer\.\w+( .*)?", re.DOTALL),
+    "OpenRLHF": re.compile(r".*\bopenrlhf\.cli\.train_\w+( .*)?", re.DOTALL),
+    "XTuner": re.compile(r"(\S*/)?xtuner train .*", re.DOTALL),
+}
+"""Programs whose commands are told from others and not read: they take arguments of the Trainer, and mean others.
+
+Source: modelscope/ms-swift, swift/cli/main.py; OpenRLHF/OpenRLHF, openrlhf/cli; InternLM/xtuner, xtuner/entry_point.py.
+"""
+
 ENOUGH = 2  # keys that are a program's alone, to take a file for its
 
 
@@ -80,8 +94,7 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
     hint = "name it: --from " + ", ".join(sorted(MODULES))
     other = next((name for name, own in FOREIGN.items() if own <= {key.split(".", 1)[0] for key in keys}), None)
     if best[0] < ENOUGH and other is not None:
-        read = f"files of these are read: {', '.join(sorted(MODULES))}"
-        raise InputError([Problem(f"is of {other}, whose runs are not modelled", file=file, hint=read)])
+        raise InputError([_foreign(other, file)])
     if best[0] < ENOUGH:
         raise InputError([Problem("is of no training program that is known here", file=file, hint=hint)])
     if best[0] == second[0]:
@@ -92,12 +105,34 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
 
 def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
     """What the first command of a script starts that starts a program with a file; None where there is none."""
+    found: tuple[Program, Launched] | None = None
+    others: dict[int, None] = {}
+    foreign: tuple[str, int] | None = None
+    read = script.program.line if script.program is not None else None
     for words in script.commands:
+        line = " ".join(word.text for word in words)
+        name = next((name for name, how in FOREIGN_COMMANDS.items() if how.fullmatch(line)), None)
+        if name is not None:
+            of_it = read is None or words[0].line <= read <= words[-1].line
+            foreign = foreign or ((name, words[0].line) if of_it else None)
+            continue
         for program in map(program_of, MODULES):
-            found = program.started(words, script, file)
-            if found is not None:
-                return program, found
-    return None
+            launched = program.started(words, script, file)
+            if launched is not None and found is None:
+                found = program, launched
+            elif launched is not None:
+                others[words[0].line] = None
+            if launched is not None:
+                break
+    if found is None and foreign is not None:
+        raise InputError([_foreign(foreign[0], file, foreign[1])])
+    return None if found is None else (found[0], found[1]._replace(others=tuple(others)))
+
+
+def _foreign(name: str, file: str | None, line: int | None = None) -> Problem:
+    """What to say of a file of another program."""
+    hint = f"files of these are read: {', '.join(sorted(MODULES))}"
+    return Problem(f"is of {name}, whose runs are not modelled", file=file, hint=hint, line=line)
 
 
 def started_on_platform(written: Mapping[str, Written], file: str) -> tuple[Program, Launched] | None:

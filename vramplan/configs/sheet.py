@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from vramplan.configs.own_names import may_decide
+from vramplan.configs.own_names import is_off, may_decide
 from vramplan.configs.shell import Argument, Script, shown, unknowns
 from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written, interpolated, referred
@@ -253,13 +253,14 @@ class Launched(NamedTuple):
 
     `config`: the file that it names, as it stands in the script. `changes`: keys that it sets, None for one that it
     takes away. `devices`: how many processes it starts. `launcher`: options of the program that starts it, as
-    `launcher.num_processes`.
+    `launcher.num_processes`. `others`: lines of the script that start a program too.
     """
 
     config: Written | None
     changes: Mapping[str, Written | None]
     devices: int | None
     launcher: Mapping[str, Written] = MappingProxyType({})
+    others: tuple[int, ...] = ()
 
     def over(self, found: Mapping[str, Written]) -> dict[str, Written]:
         """The settings of the file with what the command changes, and the launcher's options."""
@@ -331,6 +332,8 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
                 strange.append(Problem("is not understood", key, own, item.file, item.line, item.column))
             else:
                 wordless[key] = "an argument of the script's own, which is passed over"
+        elif kind is None and key not in sheet.taken and is_off(key, item.value) and not table.is_slip(key):
+            quiet.append(key)
         elif kind is None and key not in sheet.taken:
             hint = near_matches(key, table.known())
             strange.append(Problem("is not understood", key, hint, item.file, item.line, item.column))

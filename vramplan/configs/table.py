@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramplan.configs.own_names import is_quiet
+from vramplan.configs.own_names import is_quiet, may_decide
 from vramplan.errors import closest
 from vramplan.tuples import NamedTuple
 
@@ -30,6 +30,7 @@ class ProgramRelease(NamedTuple):
 
 
 SLIP = 0.93  # of difflib: one letter changed, or two exchanged, in a word of a dozen
+LIKE = 0.8  # of difflib: `sequence_length` and `sequence_len`, not `memory` and `max_memory`
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,15 @@ class Table:
     `understood`: keys that a reader takes. `without_effect`: keys that change neither memory nor time of a step.
     `unmodelled`: keys that do, and for which a job has no word; with what they change. A key that ends in `.*` stands
     for everything below it, and one that ends in `*` for a prefix. `is_extended`: people run the program from scripts
-    with settings of their own, which count for nothing where their names say so.
+    with settings of their own, which count for nothing where their names say so. `passes_over`: the program looks at no
+    key that it has not; one that is like a known key, or that may say what is trained, stays not understood.
     """
 
     understood: frozenset[str]
     without_effect: frozenset[str]
     unmodelled: Mapping[str, str] = field(default_factory=dict)
     is_extended: bool = False
+    passes_over: bool = False
 
     def class_of(self, key: str) -> str | None:
         """The column that a key stands in, or None; of several patterns the most exact one counts.
@@ -65,10 +68,12 @@ class Table:
             if found is not None and (best is None or len(found) > best[0]):
                 best = (len(found), name)
                 prefix = not found.endswith(".*")
-        if best is not None and prefix and self._is_slip(key):
+        if best is not None and prefix and self.is_slip(key):
             return None
-        if best is None and self.is_extended and is_quiet(key) and not self._is_slip(key):
+        if best is None and self.is_extended and is_quiet(key) and not self.is_slip(key):
             return "without_effect"
+        if best is None and self.passes_over and "." not in key and not may_decide(key):
+            return None if closest(key, self.known(), 1, LIKE) else "without_effect"
         return None if best is None else best[1]
 
     def is_own(self, key: str) -> bool:
@@ -76,7 +81,8 @@ class Table:
         columns = (self.understood, self.unmodelled, self.without_effect)
         return self.class_of(key) is not None and not any(_holds(keys, key) for keys in columns)
 
-    def _is_slip(self, key: str) -> bool:
+    def is_slip(self, key: str) -> bool:
+        """Whether a key is one slip away from an understood one."""
         return bool(closest(key, self.understood, 1, SLIP))
 
     def unmodelled_note(self, key: str) -> str:

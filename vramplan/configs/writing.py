@@ -7,6 +7,7 @@ otherwise is an error that names what the files can say instead. So a writer and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -152,13 +153,13 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
     texts = _texts(files)
     for _ in range(3):  # what is given may open or settle another key
         try:
-            read = _read(texts, keys, folders)
+            read = _read(asked, texts, keys, folders)
         except InputError:
             break
         told = flat(read.job)
         left |= read.open.keys()  # which a reader says of the launcher once it is given
         more = {key: asked[key] for key in read.open if asked[key] is not None and key not in told}
-        if more.get("parallel.data") == 1 and not asked.shards:
+        if more.get("parallel.data") == 1 and not asked.shards and asked.devices == 1:
             del more["parallel.data"]  # what a launcher starts that says nothing
         if not asked.shards and (asked["parallel.data"] or 1) > 1 and "parallel.sharding" not in told:
             more["parallel.sharding"] = asked["parallel.sharding"]  # the launcher starts several
@@ -181,13 +182,9 @@ def _is_beside(key: str) -> bool:
 _SECTIONS = {row.key: row.section for row in table.TABLE}
 
 
-def _read(texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence[Path]) -> ReadJob:
-    """The files as a command reads them that has the options `beside`."""
-    devices = None
-    if "parallel.data" in beside:
-        devices = beside["parallel.data"]
-        for name in ("tensor", "pipeline", "context"):
-            devices *= beside.get(f"parallel.{name}") or 1
+def _read(asked: Asked, texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence[Path]) -> ReadJob:
+    """The files as a command reads them that has the options `beside`, which count all devices."""
+    devices = asked.devices if "parallel.data" in beside else None
     return read_texts(texts, Wanted(devices=devices, profiles=folders, beside=dict(beside)))
 
 
@@ -201,7 +198,7 @@ def _lacking(
 ) -> InputError | None:
     """What of the job the files do not mean, None where they mean it."""
     try:
-        read = _read(texts, beside, folders)
+        read = _read(asked, texts, beside, folders)
     except InputError as error:  # a value that the setting does not take
         lines = {key: line for page in files.pages for key, line in page.lines.items()}
         return InputError([_untaken(asked, writer, one, lines.get(one.key or ""), folders) for one in error.problems])
@@ -217,7 +214,19 @@ def _lacking(
     if not differing:
         return None
     problems = [unsaid(writer.name, key, asked[key], value) for key, value in _causes(asked, differing).items()]
+    own = _known_name(asked, folders)
+    if own is not None:  # whose sizes a file changes, as those of the other program cannot
+        problems = [
+            one._replace(hint=nearest_said("model", own)) if (one.hint or "").startswith("nearest: model.") else one
+            for one in problems
+        ]
     return Unsaid(problems, differing)
+
+
+def _known_name(asked: Asked, folders: Sequence[Path]) -> str | None:
+    """The model of the catalogue that a job's is called, where the job says sizes of its own."""
+    name = str(asked.shape.get("name"))
+    return name if isinstance(asked["model"], Mapping) and Catalogue(folders).has(name) else None
 
 
 def _causes(asked: Asked, differing: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,6 +265,12 @@ def _untaken(
     if problem.key == "model":  # of sizes that no checkpoint has
         near = Catalogue(folders).nearest_to(asked.shape)
         return unsaid(writer.name, "model", asked.shape, near[0] if near else None)
+    most = re.fullmatch(r"use at most (\d+)", problem.hint or "")
+    if problem.key == "sequence_length" and most is not None:  # of the model as the program makes it
+        message = f"{writer.name} has no setting for sequence_length={asked['sequence_length']}, as {problem.message}"
+        own = _known_name(asked, folders)
+        model = "" if own is None else f" --model {own}"
+        return Problem(message, "--emit", f"{nearest_said('sequence_length', int(most[1]))}{model}")
     if line is None or not line.of:
         return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
     key = line.of[0]
@@ -379,7 +394,11 @@ def options(beside: Mapping[str, Any], told: Mapping[str, Any], asked: Asked) ->
         if value is None or not row.option or value == told.get(row.key):
             continue
         is_usual = value in (row.default, _USUAL.get(row.key), [], False)
-        if row.key not in told and is_usual and not (row.key == "parallel.data" and asked.shards):
+        if (
+            row.key not in told
+            and is_usual
+            and not (row.key == "parallel.data" and (asked.shards or asked.devices > 1))
+        ):
             continue
         if row.key == "model":
             value = asked.checkpoint

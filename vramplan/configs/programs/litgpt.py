@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, named, options
+from vramplan.configs.programs import litgpt_model
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
@@ -20,11 +21,11 @@ from vramplan.errors import near_matches
 
 UNDERSTOOD = names(
     """
-    checkpoint_dir model_name model_config model_config.* precision quantize devices num_nodes lora_r lora_alpha
+    checkpoint_dir model_name precision quantize devices num_nodes lora_r lora_alpha
     lora_dropout lora_query lora_key lora_value lora_projection lora_mlp train.global_batch_size
     train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings train.activation_checkpointing
     optimizer optimizer.class_path
-    optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach
+    optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach compiler
     """
 )
 
@@ -39,6 +40,7 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
+    "executors": "Thunder's executors, in extensions/thunder",
     "lora_head": "an adapter on the output head",
     "adapter_*": "LLaMA-Adapter",
 }
@@ -158,17 +160,6 @@ SHAPES = {
         "tied_embeddings": False,
     },
 }
-SIZES = {
-    "n_layer": "layers",
-    "n_embd": "hidden_size",
-    "n_head": "attention_heads",
-    "intermediate_size": "intermediate_size",
-    "vocab_size": "vocabulary_size",
-    "padded_vocab_size": "vocabulary_size",
-    "block_size": "max_positions",
-    "n_query_groups": "key_value_heads",
-}
-"""Keys of `model_config`, and of a model in a job."""
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
@@ -233,8 +224,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             sheet.get(key)
         if not pretrain and "quantize" in sheet and not lora:
             meaning.lack("quantize", "without lora_* it is `finetune_adapter`, which trains prompts")
+    compiler = sheet.word("compiler", {"torch": "torch", "thunder": "thunder"})  # of extensions/thunder/pretrain.py
+    if compiler == "thunder":
+        meaning.lack("compiler", "Thunder compiles the model, and torch.compile is counted")
     if pretrain:
-        meaning.say("compile", True, "pretrain.py compiles the model")
+        meaning.say("compile", True, "compiler" if compiler else "pretrain.py compiles the model")
         meaning.say("activation_checkpointing", "none", "pretrain.py has none")
     else:
         word = "full" if devices > 1 else "none"
@@ -251,27 +245,26 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 def _model(sheet: Sheet, meaning: Meaning, pretrain: bool, length: int | None) -> None:
     key = "model_name" if pretrain else "checkpoint_dir"
     name = sheet.text(key)
-    config = sheet.under("model_config")
-    sheet.get("model_config")
-    if config:
-        known = {SIZES[part]: value for part, value in config.items() if part in SIZES and value is not None}
-        family = "llama" if "LLaMA" in str(config.get("mlp_class_name")) else "neox"
-        shape: Any = {"name": config.get("name") or name or "model_config", "family": family, **known}
-        shape["tied_embeddings"] = bool(sheet.flag("train.tie_embeddings"))
-        meaning.say("model", shape, "model_config")
-        length = length or known.get("max_positions")
+    positions = None
+    if any(key.startswith(f"{litgpt_model.CONFIG}.") for key in sheet.written):
+        positions = litgpt_model.say(sheet, meaning, name)
+        length = length or positions
     elif name:
         last = name.rstrip("/").rsplit("/", 1)[-1]
         shape = SHAPES.get(last) or name.removeprefix("checkpoints/")
         if isinstance(shape, dict):
-            length = length or (shape["max_positions"] if pretrain else None)
+            positions = shape["max_positions"]
+            length = length or (positions if pretrain else None)
             if sheet.flag("train.tie_embeddings"):
                 shape = {**shape, "tied_embeddings": True}
         meaning.say("model", shape, key)
     else:
         meaning.ask("model", f"the file has no {key}")
     sheet.flag("train.tie_embeddings")
-    if length:
+    if pretrain and length and positions and length > positions:
+        long = f"{length} is more than the {positions} positions of the model, and LitGPT stops there"
+        meaning.ask("sequence_length", f"train.max_seq_length: {long} (--seq {positions})")
+    elif length:
         meaning.say("sequence_length", length, "train.max_seq_length")
     elif not pretrain:
         meaning.ask("sequence_length", "train.max_seq_length is null: the longest sample decides (--seq N)")
@@ -343,4 +336,10 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     return Launched(config, changes, None)
 
 
-PROGRAM = Program("litgpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, started=started)
+TABLE = Table(
+    UNDERSTOOD | litgpt_model.UNDERSTOOD,
+    WITHOUT_EFFECT | litgpt_model.WITHOUT_EFFECT,
+    {**UNMODELLED, **litgpt_model.UNMODELLED},
+)
+
+PROGRAM = Program("litgpt", RELEASES, TABLE, read, recognise, started=started)

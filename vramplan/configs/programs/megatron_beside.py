@@ -19,7 +19,7 @@ UNDERSTOOD = names(
     deepspeed zero_stage ds_sequence_parallel_size num_key_value_heads cpu_optimizer no_pipeline_parallel
     use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_triton use_flash_attn_builder moe_expert_parallel_size topk
     patch_tokenizer_type extra_vocab_size intermediate_size
-    pp_partition_method pad_vocab_size_to
+    pp_partition_method pad_vocab_size_to model_provider
     language_model_type vision_model_type enable_gpt_oss launcher.num_gpus launcher.num_nodes total_seq_length
     """
 )
@@ -36,7 +36,7 @@ WITHOUT_EFFECT = names(
     no_contiguous_buffers_in_local_ddp indexer_* prompt_path tokenizer_prompt_format allow_* apply_data_augment
     image_tag_type image_break_token only_keep_samples_with_img online_evaluation_config relax_* dataset_config
     video_default_fps video_prompt_version use_loss_scaling no_calculate_per_token_loss use_te enable_fusions eos_id
-    use_mcore_inference use_new_dataloader_path optimize_broadcast model_provider dataset_provider image_token_id
+    use_mcore_inference use_new_dataloader_path optimize_broadcast dataset_provider image_token_id
     pad_token_id hf_assign_unused_tokens language_model_checkpoint mock_dataset_size bert_load modelopt_enabled
     finetune_hf_dataset finetune_data_files finetune_data_split output_path output_dir steps osl ground_truth_path
     prompts_path num_samples refit_method decode_only_cuda_graphs no_rl_use_sequence_packing model_temperature

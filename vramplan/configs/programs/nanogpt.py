@@ -21,7 +21,7 @@ from vramplan.errors import closest
 UNDERSTOOD = names(
     """
     init_from dataset gradient_accumulation_steps batch_size block_size n_layer n_head n_embd dropout bias grad_clip
-    dtype compile device eval_only
+    dtype compile device eval_only vocab_size n_ctx
     """
 )
 WITHOUT_EFFECT = names(
@@ -57,6 +57,9 @@ RELEASES = (
         OLD, "2023-03-12", "karpathy/nanoGPT (a82b33b5), train.py", {**DEFAULTS, "gradient_accumulation_steps": 5}
     ),
 )
+
+OF_COPIES = ("vocab_size", "n_ctx")
+"""Settings of programs made from nanoGPT: tokens of the vocabulary, and positions under the name that GPT-2 has."""
 
 PRECISIONS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "fp32"}
 PUBLISHED = {(12, 12, 768): "gpt2", (24, 16, 1024): "gpt2-medium", (36, 20, 1280): "gpt2-large"}
@@ -106,6 +109,13 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         sheet.refuse("eval_only", message, "eval_only = False is read as the training run of the same model")
         return
     meaning.say("runtime", "nanogpt", "init_from")
+    for key in (name for name in OF_COPIES if sheet.given(name)):
+        meaning.note(f"{key} is a name of programs made from nanoGPT, and is counted; its own train.py reads none")
+    if sheet.given("n_ctx") and not sheet.given("block_size"):
+        sheet.written["block_size"] = sheet.written["n_ctx"]
+    elif sheet.given("n_ctx") and sheet.count("n_ctx") != sheet.count("block_size"):
+        sheet.problem("n_ctx", "is not block_size", "leave one of the two out")
+    sheet.get("n_ctx")
     length = sheet.count("block_size")
     meaning.say("sequence_length", length, "block_size")
     meaning.say("micro_batch_size", sheet.count("batch_size"), "batch_size")
@@ -165,7 +175,8 @@ def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         return
     if start == "resume":
         meaning.note("init_from: resume takes the sizes of the checkpoint in out_dir; those of the file are counted")
-    vocabulary = CHARACTERS.get(dataset)
+    own = sheet.count("vocab_size")
+    vocabulary = own or CHARACTERS.get(dataset)
     if sizes in PUBLISHED and vocabulary is None and length == 1024:
         meaning.say("model", PUBLISHED[sizes], "n_layer", "n_head", "n_embd")
         meaning.note(f"nanoGPT pads the vocabulary to {PADDED}, and its layers have no biases by default")
@@ -181,8 +192,8 @@ def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         "vocabulary_size": vocabulary or PADDED,
         "max_positions": length,
     }
-    meaning.say("model", shape, "n_layer", "n_head", "n_embd", "block_size", "dataset")
-    if vocabulary is not None:
+    meaning.say("model", shape, "n_layer", "n_head", "n_embd", "block_size", "vocab_size" if own else "dataset")
+    if vocabulary is not None and not own:
         meaning.note(f"data/{dataset}/prepare.py finds {vocabulary} characters")
     if dataset.endswith("_char") and vocabulary is None:
         meaning.ask("model.vocabulary_size", f"data/{dataset}/meta.pkl says how many characters there are")

@@ -97,15 +97,17 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if not _trains_text(sheet):
         return
     meaning.say("runtime", "megatron", "model.mcore_gpt")
-    length = sheet.count("model.encoder_seq_length") or sheet.count("model.seq_length")
-    for key in ("model.data.train_ds.max_seq_length", "model.data.seq_length"):
+    positions = sheet.count("model.encoder_seq_length") or sheet.count("model.seq_length")
+    length, of_length = positions, "model.encoder_seq_length"
+    for key, is_cut in (("model.data.train_ds.max_seq_length", True), ("model.data.seq_length", False)):
         found = sheet.written.get(key)
-        if length is None and found is not None and str(found.value).isdigit():
-            length = sheet.count(key)
-        sheet.taken.add(key)
-    model.read(sheet, meaning, length)
+        if found is not None and str(found.value).isdigit() and (is_cut or length is None):
+            length, of_length = sheet.count(key), key  # samples for fine-tuning are cut to their own length
+            break
+    sheet.taken |= {"model.data.train_ds.max_seq_length", "model.data.seq_length"}
+    model.read(sheet, meaning, positions or length)
     if length:
-        meaning.say("sequence_length", length, "model.encoder_seq_length")
+        meaning.say("sequence_length", length, of_length)
     else:
         meaning.ask("sequence_length", "the file has no model.encoder_seq_length (--seq N)")
     _batch(sheet, meaning)
@@ -198,16 +200,22 @@ def _batch(sheet: Sheet, meaning: Meaning) -> None:
         if world:
             meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {each} GPUs are needed")
         data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
-    micro, total = sheet.count("model.micro_batch_size"), sheet.count("model.global_batch_size")
+    of = ["model.micro_batch_size", "model.global_batch_size"]
+    for place, name in enumerate(of):  # NeMo-Aligner's files for SFT have them with the data
+        own = name.replace("model.", "model.data.train_ds.")
+        if sheet.given(own) and not sheet.given(name):
+            of[place] = own
+        sheet.get(own)
+    micro, total = (sheet.count(name) for name in of)
     sheet.count("trainer.accumulate_grad_batches")
     if micro:
-        meaning.say("micro_batch_size", micro, "model.micro_batch_size")
+        meaning.say("micro_batch_size", micro, of[0])
     if micro and total:
         if total % (micro * data):
             message = f"{total} is no multiple of {micro} samples x {data} data-parallel devices"
-            sheet.problem("model.global_batch_size", message)
+            sheet.problem(of[1], message)
         else:
-            meaning.say("gradient_accumulation_steps", total // (micro * data), "model.global_batch_size")
+            meaning.say("gradient_accumulation_steps", total // (micro * data), of[1])
 
 
 def _numbers(sheet: Sheet, meaning: Meaning) -> None:

@@ -19,6 +19,7 @@ UNDERSTOOD = names(
     model.activations_checkpoint_num_layers model.use_flash_attention model.optim.name model.fsdp
     model.fsdp_sharding_strategy model.peft.peft_scheme model.peft.lora_tuning.target_modules
     model.peft.lora_tuning.adapter_dim model.peft.lora_tuning.alpha model.peft.lora_tuning.adapter_dropout
+    model.data.train_ds.micro_batch_size model.data.train_ds.global_batch_size
     model.data.train_ds.max_seq_length model.data.seq_length model.rampup_batch_size
     model.data.train_ds.packed_sequence model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
     trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val trainer.dpo.gradient_clip_val model.model_parallel_size

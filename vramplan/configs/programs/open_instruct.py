@@ -10,11 +10,12 @@ FlashAttention, LoRA's targets, the optimizer), open_instruct/dpo_tune_cache.py,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs import open_instruct_policy as policy
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import preferences, trainer
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import ProgramRelease, Table, names
 
@@ -45,7 +46,7 @@ WITHOUT_EFFECT = names(
     preference_rejected_key include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash
     skip_cache local_cache_dir ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size
     no_auto_dataset_cache launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_* evaluation_*
-    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile max_prompt_token_length
+    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
     num_evals total_episodes log_grad_norm save_merged_lora_model
     merge_lora
     """
@@ -100,8 +101,8 @@ OF_REWARDS: dict[str, Any] = {
 computes the attention that Transformers chooses. Source: open_instruct/reward_modeling.py, Args and main.
 """
 
-SAMPLING = ("grpo", "grpo_vllm_thread_ray_gtrl", "ppo", "ppo_vllm_thread_ray_gtrl", "ppo_fast", "online_dpo")
-"""Scripts that sample answers beside training, of this release or an older one, but for grpo_fast.py."""
+SAMPLING = ("grpo", "ppo", "ppo_fast", "online_dpo")
+"""Scripts that sample answers beside training, of this release or an older one, but for those of the policy."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
@@ -120,7 +121,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     )
     heads = {key.split(".", 1)[0] for key in keys}
     written = keys.get("program")
-    path = str(getattr(written, "value", written) or "")
+    path = _path(str(getattr(written, "value", written) or ""))
     if path.endswith(OF_TRAINER):
         return 0
     if path.startswith("open_instruct/") or "/open_instruct/" in path:
@@ -132,7 +133,12 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 def _program_of(sheet: Sheet) -> str:
     """The name of the script that is run, without its folder and ending; empty where none is named."""
-    return (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+    return _path(sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+
+
+def _path(program: str) -> str:
+    """The file of a program, which `-m` names by its dots."""
+    return program.replace(".", "/") + ".py" if re.fullmatch(r"open_instruct(\.\w+)+", program) else program
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
@@ -140,12 +146,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     trainer.turned_off(sheet, TABLE)
     meaning.say("runtime", "transformers", "model_name_or_path")
     program = _program_of(sheet)
-    samples = "num_samples_per_prompt_rollout"  # of GRPO's and PPO's files
-    if program in SAMPLING or (not program and sheet.given(samples)):
-        key = "program" if program else samples
+    if not program and any(sheet.given(key) for key in policy.OF_FILES):
+        program = policy.PROGRAM
+    if program in SAMPLING:
         hint = "give the script of finetune.py, dpo_tune_cache.py or reward_modeling.py"
-        sheet.refuse(key, f"{program or samples} samples answers beside training, which is not modelled", hint)
-    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM):
+        sheet.refuse("program", f"{program} samples answers beside training, which is not modelled", hint)
+    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM, *policy.OLDER):
         sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
     rewards = program == REWARDS
     name = sheet.text("model_name_or_path")
@@ -153,8 +159,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", name, "model_name_or_path")
     else:
         meaning.ask("model", "the file has no model_name_or_path")
-    if program == policy.PROGRAM:
-        policy.read(sheet, meaning)
+    if program in (policy.PROGRAM, *policy.OLDER):
+        policy.read(sheet, meaning, program)
         return
     key = "max_token_length" if rewards else "max_seq_length"
     length = sheet.count(key) or (OF_REWARDS[key] if rewards else None)
@@ -279,6 +285,11 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     liger = sheet.flag("use_liger_kernel")
     program = _program_of(sheet)
     is_preference = program in PREFERENCES or (not program and sheet.given("num_epochs"))  # not finetune.py's word
+    pairs = None if program or is_preference or beta or word or liger else preferences.sign(sheet)
+    if pairs is not None and sheet.beside.get("loss") != "dpo":
+        meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
+    elif pairs is not None:
+        is_preference = True
     if program == REWARDS:
         meaning.say("loss", "reward", "program")
         meaning.say("padding", "right", "program")

@@ -1,9 +1,11 @@
 """open-instruct's GRPO: `open_instruct/grpo_fast.py`, which trains a policy on the answers that vLLM samples.
 
-What is counted is the policy on the GPUs that learn; vLLM has GPUs of its own, unless one GPU has both.
+What is counted is the policy on the GPUs that learn; vLLM has GPUs of its own, unless one GPU has both. Two scripts
+before it, of GRPO and of PPO, have rows of a prompt and an answer in the place of packs.
 
 Source: allenai/open-instruct main (e6c3044a), open_instruct/grpo_fast.py (main's defaults, PolicyTrainerRayProcess),
-grpo_utils.py (GRPOConfig), data_loader.py (StreamingDataLoaderConfig), utils.py (get_train_ds_config).
+grpo_utils.py (GRPOConfig), data_loader.py (StreamingDataLoaderConfig), utils.py (get_train_ds_config); copies of 2025,
+open_instruct/{grpo,ppo}_vllm_thread_ray_gtrl.py (Args, calculate_runtime_args, PolicyTrainerRayProcess).
 """
 
 from __future__ import annotations
@@ -15,16 +17,25 @@ from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 
 PROGRAM = "grpo_fast"
+OLDER = {
+    "grpo_vllm_thread_ray_gtrl": ("GRPO", "the reference policy"),
+    "ppo_vllm_thread_ray_gtrl": ("PPO", "the reference policy, the value model and the reward model"),
+}
+"""Scripts before it: their methods, and what is beside the policy."""
+
+OF_FILES = ("pack_length", "num_samples_per_prompt_rollout")
+"""Keys of which a file of settings for it has one."""
 
 UNDERSTOOD = names(
     """
-    pack_length deepspeed_stage deepspeed_offload_param deepspeed_offload_optimizer num_learners_per_node
+    pack_length response_length max_prompt_token_length local_mini_batch_size actor_num_gpus_per_node
+    deepspeed_stage deepspeed_offload_param deepspeed_offload_optimizer num_learners_per_node
     load_ref_policy single_gpu_mode num_mini_batches
     """
 )
 WITHOUT_EFFECT = names(
     """
-    response_length apply_* non_stop_penalty* ground_truths_key local_eval_every kl_estimator save_freq save_traces
+    apply_* non_stop_penalty* ground_truths_key local_eval_every kl_estimator save_freq save_traces
     checkpoint_state_* stop_strings stop_token mask_truncated_completions code_* llm_judge_* tools tool_* max_tool_calls
     pass_tools_to_chat_template search_api_* system_prompt_* clip_higher clip_lower advantage_normalization_type
     backend_timeout no_filter_zero_std_samples filter_zero_std_samples no_resampling_pass_rate eval_on_step_0
@@ -33,6 +44,9 @@ WITHOUT_EFFECT = names(
     only_reward_good_outputs num_training_steps max_steps temperature num_samples_per_prompt_rollout
     num_unique_prompts_rollout active_sampling async_steps inflight_updates oe_eval_* no_try_launch_* try_launch_*
     set_weight_decay_on_bias_and_norm additive_format_reward verification_reward record_entropy warmup_steps
+    min_response_length whiten_rewards gamma lam cliprange cliprange_value vf_coef num_epochs warm_up_steps eps
+    local_rollout_batch_size truncated_importance_* enable_prefix_caching async_mode value_model_revision
+    length_penalty*
     launcher.active launcher.env launcher.artifact_ttl launcher.gpus launcher.extra arithmetic_reward
     """
 )
@@ -40,23 +54,39 @@ UNMODELLED = {
     "vllm_gpu_memory_utilization": sampling.SHARE,
     "vllm_*": "an inference engine beside training",
     "use_fp8_kv_cache": "an inference engine beside training",
+    "local_rollout_forward_batch_size": "how many answers are scored at a time",
     "inference_batch_size": "an inference engine beside training",
     "gather_whole_model": "how weights are handed to vLLM",
     "deepspeed_zpg": "ZeRO++: weights are kept in each node too",
     "allow_world_padding": "packs that pad the last step",
 }
-DEFAULTS: dict[str, Any] = {"pack_length": 512, "per_device_train_batch_size": 1, "deepspeed_stage": 0}
+DEFAULTS: dict[str, Any] = {
+    "pack_length": 512,
+    "per_device_train_batch_size": 1,
+    "deepspeed_stage": 0,
+    "response_length": 53,
+    "max_prompt_token_length": 256,
+    "local_mini_batch_size": 64,
+}
 
 
-def read(sheet: Sheet, meaning: Meaning) -> None:
+def read(sheet: Sheet, meaning: Meaning, program: str = PROGRAM) -> None:
     """The policy's step; the runtime and the model are said already."""
-    key = "pack_length"
-    meaning.say("sequence_length", _count(sheet, key), _of(sheet, key))
-    meaning.say("packing", True, key)
-    key = "per_device_train_batch_size"
-    meaning.say("micro_batch_size", _count(sheet, key), _of(sheet, key))
-    mini = sheet.count("num_mini_batches") or 1
-    meaning.ask("gradient_accumulation_steps", f"the packs of a step on each GPU, in {mini} parts")
+    micro = "per_device_train_batch_size"
+    meaning.say("micro_batch_size", _count(sheet, micro), _of(sheet, micro))
+    if program in OLDER:
+        both, rows = ("max_prompt_token_length", "response_length"), "local_mini_batch_size"
+        meaning.say("sequence_length", sum(_count(sheet, key) for key in both), *both)
+        meaning.say("padding", "right", "program")
+        steps = max(1, _count(sheet, rows) // _count(sheet, micro))
+        meaning.say("gradient_accumulation_steps", steps, rows, micro)
+    else:
+        key = "pack_length"
+        meaning.say("sequence_length", _count(sheet, key), _of(sheet, key))
+        meaning.say("packing", True, key)
+        mini = sheet.count("num_mini_batches") or 1
+        meaning.ask("gradient_accumulation_steps", f"the packs of a step on each GPU, in {mini} parts")
+        sheet.get("response_length"), sheet.get("max_prompt_token_length")
     norm = sheet.number("max_grad_norm", 1.0)
     meaning.say("max_gradient_norm", norm or None, _of(sheet, "max_grad_norm"))
     sheet.flag("gradient_checkpointing")
@@ -65,21 +95,22 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("attention", kernel if kernel in ("sdpa", "eager") else "flash", _of(sheet, "attn_implementation"))
     meaning.say("optimizer", "adamw", f"{PROGRAM}.py")
     meaning.say("precision", "mixed-bf16", f"{PROGRAM}.py")
-    _devices(sheet, meaning)
+    _devices(sheet, meaning, "actor_num_gpus_per_node" if program in OLDER else "num_learners_per_node")
     kept = sheet.flag("load_ref_policy") is not False
-    sampling.ask_loss(meaning, "GRPO", more="the reference policy" if kept else "")
+    method, more = OLDER.get(program, ("GRPO", "the reference policy" if kept else ""))
+    sampling.ask_loss(meaning, method, more=more)
     for name in ("beta", "fused_optimizer", "max_token_length"):
         sheet.get(name)
 
 
-def _devices(sheet: Sheet, meaning: Meaning) -> None:
+def _devices(sheet: Sheet, meaning: Meaning, key: str) -> None:
     stage, context = _count(sheet, "deepspeed_stage"), sheet.count("sequence_parallel_size") or 1
-    learners = [int(word) for word in sheet.texts("num_learners_per_node") or ["1"] if word.isdigit()]
+    learners = [int(word) for word in sheet.texts(key) or ["1"] if word.isdigit()]
     devices = max(1, sum(learners) // context)
     if context > 1:
         meaning.say("parallel.context", context, "sequence_parallel_size")
         meaning.lack("sequence_parallel_size", "ulysses splits heads, and a ring is counted")
-    meaning.say("parallel.data", devices, "num_learners_per_node")
+    meaning.say("parallel.data", devices, _of(sheet, key))
     offload = ["optimizer", "gradients"] if sheet.flag("deepspeed_offload_optimizer") else []
     offload += ["parameters"] if sheet.flag("deepspeed_offload_param") else []
     if stage:

@@ -22,7 +22,7 @@ from vramplan.configs.programs.torchtitan_keys import (
 )
 from vramplan.configs.programs.torchtitan_shapes import FLAVORS, SHAPES, UNCOUNTED
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
-from vramplan.configs.shell import Script
+from vramplan.configs.shell import Argument, Script
 from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written
 
@@ -30,6 +30,7 @@ _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
 RELEASES = (
     ProgramRelease("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS),
     registry.release(DEFAULTS),
+    registry.earlier(DEFAULTS),
 )
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe"}
@@ -73,7 +74,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("runtime", "torchtitan", "model.name")
     stages = _degree(sheet, "pipeline_parallel_degree")
     _model(sheet, meaning)
-    if registry.release_of(sheet.written):
+    if registry.release_of(sheet.written) == registry.VERSION:
         registry.batch(sheet, meaning, stages)
         registry.optimizer(sheet, meaning)
         registry.checkpointing(sheet, meaning)
@@ -99,8 +100,10 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.given("optimizer.fused"):
         how = "fused" if sheet.flag("optimizer.fused") else "foreach"
     meaning.say("optimizer_implementation", how, "optimizer.implementation")
-    if sheet.flag("optimizer.early_step_in_backward"):
-        meaning.say("optimizer_in_backward", True, "optimizer.early_step_in_backward")
+    made = sheet.text("optimizer._class") or ""
+    if sheet.flag("optimizer.early_step_in_backward") or "InBackward" in made:
+        key = "optimizer._class" if "InBackward" in made else "optimizer.early_step_in_backward"
+        meaning.say("optimizer_in_backward", True, key)
 
 
 def _model(sheet: Sheet, meaning: Meaning) -> None:
@@ -207,7 +210,8 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     parameter = half.get(sheet.text("training.mixed_precision_param") or "", "bf16")
     reduce = half.get(sheet.text("training.mixed_precision_reduce") or "", "fp32")
     dtype = half.get(sheet.text("training.dtype") or "", "fp32")
-    converters = [*(sheet.texts("model.converters") or []), *(sheet.texts("model_spec.converters") or [])]
+    of_converters = ("model.converters", "model_spec.converters", "model_converters.converters")
+    converters = [name for key in of_converters for name in sheet.texts(key) or []]
     fp8 = any("float8" in name.lower() for name in converters) or bool(
         sheet.flag("float8.enable_float8_linear") or sheet.flag("training.enable_float8_linear")
     )
@@ -215,7 +219,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     of_llama = sheet.text("model.name") in LLAMAS
     of_own_code = of_llama and "compile" in meaning.job
     if fp8 and not of_own_code:
-        of_fp8 = ("model.converters", "model_spec.converters", "float8.enable_float8_linear")
+        of_fp8 = (*of_converters, "float8.enable_float8_linear")
         why = "products in fp8 are counted as products in bf16, whose operands are what backward keeps"
         meaning.lack(next((key for key in of_fp8 if sheet.given(key)), of_fp8[-1]), why)
     sharded = shards != 1
@@ -224,7 +228,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     if dtype == "bf16":
         meaning.say("precision", "pure-bf16", *of)
     elif fp8 and of_own_code:
-        meaning.say("precision", "fsdp-fp8", "model.converters", "model_spec.converters")
+        meaning.say("precision", "fsdp-fp8", *(key for key in of_converters if sheet.given(key)))
     elif parameter == "fp32":
         meaning.say("precision", "fp32", *of)
     elif not alone and (sharded or replicas == 1):
@@ -275,13 +279,13 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
 
 
 def _is_alone(sheet: Sheet, others: int, shards: int) -> bool:
-    """Whether one GPU trains without FSDP, under autocast: up to 0.2.2, whose files are TOML; later ones wrap it too.
+    """Whether one GPU trains without FSDP, under autocast: with TOML files and the first registry; later ones wrap it.
 
     Source: pytorch/torchtitan 0.2.2, torchtitan/distributed/parallel_dims.py, fsdp_enabled, and utils.py,
     maybe_enable_amp; b5bcd76c, torchtitan/models/llama3/parallelize.py.
     """
     one = shards == 1 or (shards < 0 and sheet.devices == 1)
-    return one and others == 1 and not sheet.given("model_spec.0")
+    return one and others == 1 and registry.release_of(sheet.written) != registry.VERSION
 
 
 def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int, context: int) -> None:
@@ -325,15 +329,35 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
         return None
     changes = dict(options(words, file))
     config = changes.pop("job.config_file", None)
-    held = script.values.get("CONFIG_FILE")
-    if config is None and held:
-        config = Written(held[0].text, file, held[0].line)
-    if config is None or not re.search(r"\.toml$|\$", str(config.value)):
+    held = {name: script.values[name][0] for name in ("CONFIG_FILE", "MODULE", "CONFIG") if script.values.get(name)}
+    if config is None and "CONFIG_FILE" in held:
+        config = Written(held["CONFIG_FILE"].text, file, held["CONFIG_FILE"].line)
+    elif config is None:
+        config = _of_registry(changes, held, file)
+    if config is None or not re.search(r"\.toml$|\$|\.py:\w+$", str(config.value)):
         return None
     given = {key: item for key, item in changes.items() if "." in key}
     counted = script.values.get("NGPU", ())
     number = next((int(item.text) for item in counted if item.text.isdecimal()), None)
     return Launched(config, given, processes(words) or number)
+
+
+def _of_registry(changes: dict[str, Written], held: Mapping[str, Argument], file: str) -> Written | None:
+    """The function of a registry that `--module llama3 --config llama3_8b` or variables of run_train.sh name.
+
+    Source: pytorch/torchtitan main (b5bcd76c), torchtitan/config/manager.py; run_train.sh.
+    """
+    found = {}
+    for option, name in (("module", "MODULE"), ("config", "CONFIG")):
+        item, value = changes.pop(option, None), held.get(name)
+        if item is None and value is not None:
+            item = Written(value.text, file, value.line)
+        if item is None or not re.fullmatch(r"[\w.]+", str(item.value)):
+            return None
+        found[option] = item
+    folder = str(found["module"].value).replace(".", "/")
+    place = folder if folder.startswith("torchtitan/") else f"torchtitan/*/{folder}"
+    return found["config"]._replace(value=f"{place}/config_registry.py:{found['config'].value}")
 
 
 PROGRAM = Program("torchtitan", RELEASES, TABLE, read, recognise, registry.release_of, started=started)

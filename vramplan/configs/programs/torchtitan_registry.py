@@ -21,7 +21,8 @@ from vramplan.configs.written import Written
 
 UNDERSTOOD = names(
     """
-    model_spec.0 model_spec.attn_backend model_spec.converters model.name activation_checkpoint._class
+    model_spec.0 model_spec.attn_backend model_spec.converters model_converters.converters model.name
+    activation_checkpoint._class
     training.num_tokens_per_microbatch_per_dp_rank training.num_tokens_per_train_step training.max_context_length
     loss._class loss.num_chunks optimizer._class optimizer.names parallelism.num_pp_microbatches
     parallelism.enable_sequence_parallel
@@ -32,7 +33,8 @@ WITHOUT_EFFECT = names(
     _class hf_assets_path dataloader.* dataloader profiler.* validator.* loss.loss_fn.* loss.* optimizer.*
     training._class parallelism._class compile._class compile.* checkpoint._class parallelism.spmd_backend debug.*
     parallelism.context_parallel_ptrr_mask_key override.* parallelism.pipeline_parallel_schedule_csv
-    activation_checkpoint.* tokenizer.* model_spec._class model_spec.* metrics.* comm.* lr_scheduler.* checkpoint.*
+    model_converters._class activation_checkpoint.* tokenizer.*
+    model_spec._class model_spec.* metrics.* comm.* lr_scheduler.* checkpoint.*
     """
 )
 UNMODELLED = {
@@ -69,7 +71,10 @@ GONE = (
     "model.name",
     "model.flavor",
 )
-VERSION = "main"
+VERSION, EARLIER = "main", "2026-03"
+OF_EARLIER = "ActivationCheckpointConfig"
+"""The class of checkpoints that the registry had as it began; later ones have a class for each kind."""
+
 MODELS = ("deepseek_v3", "gpt_oss", "kimi_k2", "llama3", "llama4", "qwen3_5", "qwen3", "flux", "muse_glimmer")
 CHECKPOINTS = {"SelectiveAC.Config": "selective-op", "FullAC.Config": "full", "MemoryBudgetAC.Config": None}
 
@@ -81,9 +86,20 @@ def release(defaults: Mapping[str, Any]) -> ProgramRelease:
     return ProgramRelease(VERSION, "2026-08-21", source, {**kept, **DEFAULTS})
 
 
+def earlier(defaults: Mapping[str, Any]) -> ProgramRelease:
+    """That of the registry as it began, whose classes have the keys of the TOML files."""
+    source = "pytorch/torchtitan main of 2026-03, torchtitan/config/configs.py and trainer.py"
+    kept = {key: value for key, value in defaults.items() if key not in ("model.name", "model.flavor")}
+    own = {key: DEFAULTS[key] for key in ("model_spec.attn_backend", "model_spec.converters")}
+    return ProgramRelease(EARLIER, "2026-03-17", source, {**kept, **own})
+
+
 def release_of(keys: Mapping[str, Any]) -> str | None:
     """The release that a file is of, by its keys."""
-    return VERSION if "model_spec.0" in keys else None
+    if "model_spec.0" not in keys:
+        return None
+    kind = getattr(keys.get("activation_checkpoint._class"), "value", None)
+    return EARLIER if kind == OF_EARLIER or any(key in keys for key in GONE[:5]) else VERSION
 
 
 def from_python(

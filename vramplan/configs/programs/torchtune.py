@@ -332,7 +332,7 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
 PROGRAM = Program(
     "torchtune",
     RELEASES,
-    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED, is_extended=True),
+    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED, is_extended=True, passes_over=True),
     read,
     recognise,
     started=started,

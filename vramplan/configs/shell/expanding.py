@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.shell.numbers import arithmetic
+from vramplan.configs.shell.outputs import changed, output_of
 from vramplan.configs.shell.scanning import ShellWord, statements_of
 from vramplan.tuples import NamedTuple
 
@@ -195,10 +196,15 @@ class Expansion:
             return f"{OPEN}$({inside}){CLOSE}" if unknowns(text) else str(text.count(",") + 1)
         found = _ECHO.fullmatch(inside)
         if found is None or (found["other"] is not None and found["test"] is None):
-            return f"{OPEN}$({inside}){CLOSE}"
+            printed = output_of(inside, self.commands_of)
+            return f"{OPEN}$({inside}){CLOSE}" if printed is None or unknowns(printed) else printed
         holds = found["test"] is None or self.test([word for words in statements_of(found["test"]) for word in words])
         words = [word for line in statements_of((found["text"] if holds else found["other"]) or "") for word in line]
         return " ".join(self.text_of(word) for word in words)
+
+    def commands_of(self, text: str) -> list[list[str]]:
+        """The words of each command of a text, with their variables replaced."""
+        return [[item.text for word in words for item in self.expand(word)] for words in statements_of(text)]
 
     def braced(self, inside: str) -> str:
         """What `${...}` stands for: a variable, its default, or what is known of neither."""
@@ -222,8 +228,11 @@ class Expansion:
             held = self.values.get(name)
             return self.text_of(ShellWord(rest.lstrip(":+"), 0)) if held and any(item.text for item in held) else ""
         value = self.value(name)
-        if rest.startswith(("%", "#", "/", ":")):
-            return value if unknowns(value) else f"{OPEN}{inside}{CLOSE}"
+        if rest.startswith((":?", "?")):  # the script ends there unless its caller sets the variable
+            return value or f"{OPEN}{name}{CLOSE}"
+        if rest.startswith(("%", "#", "/", ":", ",", "^")):
+            new = None if unknowns(value) else changed(value, rest)
+            return value if unknowns(value) else f"{OPEN}{inside}{CLOSE}" if new is None else new
         return value
 
     def item(self, name: str, place: str) -> str:

@@ -57,7 +57,7 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
     if kernel is not None:
         page.put("attn_implementation", kernel, "attention")
     if asked["sequence_length"] and asked["loss"] == "grpo":
-        _completions(page, asked)
+        put_completions(page, asked)
     elif asked["sequence_length"]:
         page.put("max_length" if is_trl else "block_size", asked["sequence_length"], "sequence_length")
     if asked["target_length"] not in (None, asked["sequence_length"]):
@@ -137,12 +137,15 @@ def _loss(page: Page, asked: Asked, is_trl: bool) -> None:
         page.put("loss_type", "nll", "loss")
 
 
-def _completions(page: Page, asked: Asked) -> None:
-    """How long completions are, half of a sequence, and how many a prompt has: they fill whole batches."""
-    page.put("max_completion_length", max(1, asked["sequence_length"] // 2), "sequence_length")
+def put_completions(page: Page, asked: Asked, before: str = "") -> None:
+    """How long completions are, half of a sequence, and how many a prompt has: they fill whole batches.
+
+    `before`: of the keys.
+    """
+    page.put(f"{before}max_completion_length", max(1, asked["sequence_length"] // 2), "sequence_length")
     batch = (asked["micro_batch_size"] or 1) * asked.devices * (asked["gradient_accumulation_steps"] or 1)
     number = next(n for n in range(min(GENERATIONS, batch), 0, -1) if batch % n == 0)
-    page.put("num_generations", number, note="completions of a prompt, which fill whole batches")
+    page.put(f"{before}num_generations", number, note="completions of a prompt, which fill whole batches")
 
 
 def put_liger(page: Page, asked: Asked, every: str) -> None:

@@ -13,18 +13,22 @@ from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs.axolotl import OPTIMIZERS, computing, rounding
 from vramplan.configs.writers import words
-from vramplan.configs.writers.arguments import FSDP_WORDS
+from vramplan.configs.writers.arguments import FSDP_WORDS, put_completions
 from vramplan.replay.models.lora_kernels import EVERY
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
 PAIRS = "fozziethebeat/alpaca_messages_2k_dpo_test"
-DATASETS = {
+REWARD = "rewards.own_reward"
+OF_REWARDS = "rewards.py beside it has your reward functions: own_reward(completions, **kwargs) returns their rewards"
+
+DATASETS: dict[str, tuple[str, str | None]] = {
     "standard": ("yahma/alpaca-cleaned", "alpaca"),
     "dpo": (PAIRS, "chat_template.default"),
     "simpo": (PAIRS, "chat_template.default"),
     "orpo": ("argilla/ultrafeedback-binarized-preferences-cleaned", "chat_template.argilla"),
     "kto": ("argilla/ultrafeedback-binarized-preferences-cleaned-kto", "llama3.ultra"),
+    "grpo": ("trl-lib/tldr", None),
     "reward": ("argilla/distilabel-intel-orca-dpo-pairs", "bradley_terry.chat_template"),
 }
 """Data of Axolotl's examples for each loss, and its form: prompt_strategies/{dpo,orpo,kto,bradley_terry}."""
@@ -71,15 +75,16 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.yours("num_epochs", 1)
     page.yours("output_dir", "out")
     launch = f"{asked.environment(hides=True)}axolotl train {page.name} {_launcher(asked)}"
-    yield ProgramFiles((page, *further), (launch,))
+    further_words = (OF_REWARDS,) if asked["loss"] == "grpo" else ()
+    yield ProgramFiles((page, *further), (launch, *further_words))
 
 
 def _data(page: Page, asked: Asked) -> None:
     """Examples of the form that the loss needs: answers, pairs of them, or answers with a judgement."""
     word = str(asked["loss"])
     path, form = DATASETS.get(word, DATASETS["standard"])
-    page.yours("datasets", [{"path": path, "type": form}])
-    if form.startswith(("chat_template", "bradley_terry")):
+    page.yours("datasets", [{"path": path, "type": form} if form is not None else {"path": path, "split": "train"}])
+    if form is not None and form.startswith(("chat_template", "bradley_terry")):
         page.yours("chat_template", "tokenizer_default_fallback_chatml")
     if word == "kto":
         page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
@@ -144,6 +149,11 @@ def _loss(page: Page, asked: Asked) -> None:
             page.put("precompute_ref_log_probs", True, "dpo_reference")
     elif word in ("orpo", "simpo"):
         page.put("rl", word, "loss")
+    elif word == "grpo":
+        page.put("rl", word, "loss")
+        put_completions(page, asked, "trl.")
+        page.put("trl.beta", 0.04 if asked["dpo_reference"] else 0.0, "dpo_reference")
+        page.yours("trl.reward_funcs", [REWARD])
     elif word == "reward":
         page.put("reward_model", True, "loss")
     elif word == "fused":

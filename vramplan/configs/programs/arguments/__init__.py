@@ -54,7 +54,9 @@ def read_file(file: TrainingFile) -> None:
         trainer.complete(sheet, TABLE)
         trainer.turned_off(sheet, TABLE)
     left = asked.taken_out(file)
-    if sheet.flag("use_unsloth"):
+    if sheet.flag("use_unsloth") and losses.task_of(file) not in losses.OF_UNSLOTH:
+        meaning.lack("use_unsloth", "Unsloth's own kernels, and the step of TRL is counted, which needs more")
+    elif sheet.flag("use_unsloth"):
         meaning.say("runtime", "unsloth", "use_unsloth")
     if "runtime" not in meaning.job:
         meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
@@ -90,6 +92,7 @@ def read_file(file: TrainingFile) -> None:
         meaning.say("compile", True, "torch_compile", "torch_compile_backend", "torch_compile_mode")
     losses.evaluation(file)
     asked.ask(file, left)
+    asked.ask_own(file)
     if "parallel.data" not in meaning.job:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 
@@ -99,7 +102,9 @@ def length(file: TrainingFile) -> None:
     sheet, meaning = file.sheet, file.meaning
     if "sequence_length" in meaning.job:
         return  # of a script with a length of its own
-    if file.is_trl and losses.task_of(file) in losses.SAMPLED and not sheet.given("max_seq_length"):
+    both = all(sheet.given(key) for key in ("max_prompt_length", "max_completion_length"))  # of Unsloth's length a part
+    if file.is_trl and losses.task_of(file) in losses.SAMPLED and (both or not sheet.given("max_seq_length")):
+        sheet.get("max_seq_length")
         _sampled(file)
         return
     for key in ("max_seq_length", "block_size", "max_source_length", "model_max_length"):

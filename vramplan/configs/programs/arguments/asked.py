@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramplan.configs.own_arguments import TASK
+from vramplan.configs.own_names import asked_by, may_decide
 from vramplan.configs.programs.arguments.file import TrainingFile
+from vramplan.configs.programs.arguments.keys import TABLE
 from vramplan.configs.shell import shown, unknowns
 
+OF_PRECISION = ("bf16", "fp16", "dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")
+
 ASKED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bf16", "fp16", "dtype", "torch_dtype"), ("precision", "weight_dtype")),
+    **dict.fromkeys(OF_PRECISION, ("precision", "weight_dtype")),
     "gradient_checkpointing": ("activation_checkpointing", "checkpoint_reentrant"),
     "optim": ("optimizer", "optimizer_implementation"),
     "max_grad_norm": ("max_gradient_norm",),
@@ -52,4 +57,29 @@ def ask(file: TrainingFile, found: Mapping[str, str]) -> None:
             continue
         for ours in ASKED[key]:
             file.meaning.job.pop(ours, None)
-        file.meaning.ask(ASKED[key][0], f"{key} is {text}, which only the caller knows")
+        half = key in OF_PRECISION and bool({"adapter.kind", "quantization"} & file.meaning.job.keys())
+        how = " (--precision amp-bf16)" if half and not file.sharding else ""  # whose step has no master copy
+        file.meaning.ask(ASKED[key][0], f"{key} is {text}, which only the caller knows{how}")
+
+
+def ask_own(file: TrainingFile) -> None:
+    """Leave open what an argument of a script of somebody's own may decide, where one option answers that."""
+    sheet, meaning = file.sheet, file.meaning
+    for key, item in sheet.written.items():
+        own = key in sheet.declared and key not in sheet.taken and TABLE.class_of(key) is None and may_decide(key)
+        ours = asked_by(key) if own and str(item.value).lower() not in OFF else None
+        told = meaning.job.get(ours or "")
+        if ours == "loss" and sheet.declared.get(TASK) is not None:
+            sheet.taken.add(key)  # the trainer that the script imports says it
+            meaning.lack(key, "an argument of the script's own, which is passed over")
+            continue
+        if ours is None or (ours in OF_NUMBERS and told is not None and any(sheet.given(of) for of in told.of)):
+            continue
+        meaning.job.pop(ours, None)
+        meaning.ask(ours, f"{key} is an argument of the script's own")
+        sheet.taken.add(key)
+
+
+OFF = ("none", "false", "", "0", "no")
+OF_NUMBERS = ("sequence_length", "micro_batch_size")
+"""Where the file says one by the program's own key, another is of something else, as the batch of an evaluation is."""

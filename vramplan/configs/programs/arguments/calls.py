@@ -51,6 +51,12 @@ MODEL = re.compile(
 CLASSIFIERS = re.compile(r"(\w+\.)*\w+ForSequenceClassification\.from_pretrained")
 HEADED = re.compile(r"(\w+\.)*\w+For(TokenClassification|QuestionAnswering|MultipleChoice)\.from_pretrained")
 OTHER_ADAPTERS = re.compile(r"(\w+\.)*(Prompt\w*|Prefix\w*|IA3|AdaLora|LoHa|LoKr|OFT|VeRA?|PTuning)Config")
+OWN_ADAPTERS = re.compile(
+    r"(?!.*(state|param|weight|path|dir|name|callback|optim|merge|sav|load|layer|count|info|request|template))"
+    r"(\w+\.)*(apply|add|attach|inject|wrap|set_?up|create|build|make|enable|get|prepare)_\w*(lora|peft)\w*"
+)
+"""What functions are called that make an adapter, in modules of somebody's own."""
+
 GIVE = "give the command that starts it, or a file of its arguments"
 
 LOADED = {
@@ -346,6 +352,8 @@ class _Page:
         given = self.names.given(run.trainer)
         used = "peft_config" in given or any(name_of(call).rpartition(".")[2] == "get_peft_model" for call in calls)
         config = next((call for call in calls if name_of(call).rpartition(".")[2] == "LoraConfig"), None)
+        if config is None:
+            self._own_adapter(calls, given.get("peft_config"))
         if config is None or not used:
             return
         self.put("use_peft", True, config)
@@ -355,6 +363,23 @@ class _Page:
             self.of_call(config, {key: name for key, name in LORA.items() if key != "target_modules"})
         else:
             self.of_call(config, LORA)
+
+    def _own_adapter(self, calls: list[ast.Call], config: ast.expr | None) -> None:
+        """An adapter that a function of another module makes: what it is like is asked for."""
+        given = self.names.behind(config)
+        makes = [call for call in calls if OWN_ADAPTERS.fullmatch(name_of(call)) and not self._is_of_peft(call)]
+        if isinstance(given, ast.Call) and not self._is_of_peft(given):
+            makes.insert(0, given)
+        if not makes:
+            return
+        self.put("use_peft", True, makes[0])
+        self.of_call(makes[0], LORA)
+        for key in ("lora_r", "lora_target_modules"):
+            self.usual(key, NotConstant(ast.unparse(makes[0])), makes[0])
+
+    def _is_of_peft(self, call: ast.Call) -> bool:
+        """Whether a function is of a library: TRL's `get_peft_config` makes none unless its arguments ask for one."""
+        return self.names.imported.get(name_of(call), ("", None))[0].split(".")[0] in ("peft", "trl", "unsloth")
 
     def _is_every_linear(self, node: ast.expr) -> bool:
         """Whether a function of the script finds the linear layers but for the head, as that of qlora.py does."""

@@ -111,6 +111,11 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
         meaning.say("precision", f"amp-{half}", key)
         if widened:
             meaning.say("weight_dtype", "fp32", KBIT)
+        elif loaded in ("bf16", "fp16") and loaded != half:
+            meaning.say("weight_dtype", half, loaded_by, key)
+            meaning.lack(
+                loaded_by, f"{loaded} of weights that do not change, which are counted in {half} as the products"
+            )
         elif loaded:
             meaning.say("weight_dtype", loaded, loaded_by)
         return

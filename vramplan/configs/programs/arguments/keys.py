@@ -74,9 +74,12 @@ OF_PEFT = {
     "peft_lora_modules": "lora_target_modules",
     "peft_target_modules": "lora_target_modules",
     "target_modules": "lora_target_modules",
+    "bias": "lora_bias",
+    "lora": "use_peft",
     "lora_enable": "use_peft",
     "enable_lora": "use_peft",
     "peft_enable": "use_peft",
+    "peft_enabled": "use_peft",
     "model_id": "model_name_or_path",
     "double_quant": "use_bnb_nested_quant",
     "quant_type": "bnb_4bit_quant_type",
@@ -130,7 +133,7 @@ UNDERSTOOD = names(
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
     model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
     use_cache use_unsloth program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus
-    launcher.num_nodes
+    launcher.num_nodes _target_
     """
 ) | {f"deepspeed.{name}" for name in ("*",)}
 
@@ -182,6 +185,7 @@ WITHOUT_EFFECT = (
     vf_coef cliprange cliprange_value kl_coef kl_estimator whiten_rewards gamma lam num_sample_generations stop_token
     stop_token_id missing_eos_penalty sft_model_path total_episodes
     clean_best_model train_seed precompute_ref_log_probs_path
+    chosen_column rejected_column chosen_key rejected_key chosen_field rejected_field
     """
     )
 )
@@ -189,6 +193,7 @@ WITHOUT_EFFECT = (
 
 UNMODELLED = {
     **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
+    "device_map": "which device has which layer",
     "lora_target_parameters": "adapters on parameters, as those of experts",
     "sync_ref_model": "the reference model follows the trained one",
     "use_vllm": "an inference engine beside training",

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.own_arguments import TASK
-from vramplan.configs.programs import sampling, trainer
+from vramplan.configs.programs import preferences, sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import CLASSIFIER
+from vramplan.configs.shell import shown, unknowns
 from vramplan.configs.table import names
 from vramplan.errors import near_matches
 
@@ -25,6 +26,9 @@ SFT_LOSSES = ("nll", "dft", "chunked_nll")
 
 SFT, DPO, GKD = "sft", "dpo", "gkd"
 OTHERS = ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", GKD, "online_dpo")
+
+OF_UNSLOTH = (SFT,)
+"""What is counted with Unsloth's own kernels."""
 
 OF_DPO = ("loss_type", "precompute_ref_log_probs", "rpo_alpha")
 """Keys that DPO's configuration alone has, of those by which it is known."""
@@ -70,7 +74,30 @@ def task_of(file: TrainingFile) -> str:
     losses = sheet.texts("loss_type") or []
     if any(sheet.given(key) for key in ("beta", *OF_PREFERENCES, "precompute_ref_log_probs", "rpo_alpha")):
         return DPO
-    return DPO if any(word in DPO_LOSSES for word in losses) else SFT
+    if any(word in DPO_LOSSES for word in losses):
+        return DPO
+    asked = ASKED.get(str(sheet.beside.get("loss")))
+    return asked if asked is not None and of_pairs(file) is not None else SFT
+
+
+ASKED = {"dpo": DPO, "kto": "kto", "orpo": "orpo", "simpo": "cpo", "reward": "reward"}
+"""Losses that may be asked for beside a file, and the trainers that compute them."""
+
+OF_TEXTS = names(
+    """
+    packing packing_strategy padding_free eval_packing max_seq_length completion_only_loss assistant_only_loss
+    dataset_text_field neftune_noise_alpha dataset_kwargs
+    """
+)
+"""Keys that SFT's configuration has, and none for pairs of answers."""
+
+
+def of_pairs(file: TrainingFile) -> str | None:
+    """What says that the data are pairs of answers where no key says which trainer reads them."""
+    sheet = file.sheet
+    if not file.is_trl or "program" in sheet.written or any(sheet.given(key) for key in OF_TEXTS):
+        return None
+    return preferences.sign(sheet)
 
 
 def is_simpo(file: TrainingFile, losses: list[str]) -> bool:
@@ -96,9 +123,17 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     precomputed = sheet.flag("precompute_ref_log_probs")
     for key in ("num_generations", "max_completion_length", "desirable_weight"):
         sheet.get(key)
+    asks = task == SFT and "loss" not in sheet.beside
+    pairs = of_pairs(file) if asks else None
+    shape = sheet.shape_of(sheet.text("model_name_or_path") or "") if asks and file.is_trl else None
+    if shape is not None and shape.task == "mlm" and "program" not in sheet.written:
+        what = "the model is an encoder, whose loss of masked words is counted"
+        meaning.note(f"{what}: --loss classification is that of a script that classifies texts")
     if task == SFT:
         if classifies:
             meaning.say("loss", "classification", CLASSIFIER)
+        elif pairs is not None:
+            meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
         elif liger:
             trainer.liger(sheet, meaning, "use_liger_kernel")
         elif file.is_trl and "chunked_nll" in kinds:
@@ -186,8 +221,17 @@ def evaluation(file: TrainingFile) -> None:
     sheet, meaning = file.sheet, file.meaning
     when = sheet.text("eval_strategy") if sheet.given("eval_strategy") else sheet.text("evaluation_strategy", "no")
     sheet.get("eval_strategy"), sheet.get("do_eval")
-    size = sheet.count("per_device_eval_batch_size")
-    if when and when.lower() not in ("no", "false") and size:
+    evaluates = bool(when) and str(when).lower() not in ("no", "false")
+    key = "per_device_eval_batch_size"
+    item = sheet.written.get(key)
+    if item is not None and isinstance(item.value, str) and unknowns(item.value):
+        del sheet.written[key]
+        sheet.taken.add(key)
+        if evaluates:
+            meaning.ask("eval_batch_size", f"{key} is {shown(item.value)}, which only the caller knows")
+        return
+    size = sheet.count(key)
+    if evaluates and size:
         meaning.ask(
             "eval_batch_size",
             f"it evaluates with {size} sequences: --eval-batch-size {size} says whether that exceeds training",

@@ -63,8 +63,17 @@ OF_LLAVA = ("vision_tower", "mm_projector_type", "mm_vision_select_layer")
 """Arguments of LLaVA's own code and of scripts made from it, which put a language model behind an encoder."""
 
 
+HYDRAS = re.compile(r"\$\{[\w.]+\}")
+"""A value that stands in another file of a configuration of Hydra."""
+
+
 def refuse_without_training(sheet: Sheet) -> None:
-    """Refuse what trains nothing, and models that are made in code of their own; each in one sentence."""
+    """Refuse what trains nothing, parts of a run, and models that are made in code of their own; in one sentence."""
+    parts = [key for key, item in sheet.written.items() if HYDRAS.fullmatch(str(item.value).strip())]
+    if sheet.text("_target_") and parts:
+        message = f"the file is a part of a configuration of Hydra, and {parts[0]} stands in another"
+        sheet.refuse(parts[0], message, "give what the program prints with --cfg job")
+        return
     program = (sheet.text("program") or "").replace("\\", "/").rsplit("/", 1)[-1]
     idle = WITHOUT_TRAINING.fullmatch(program)
     if idle and not (str(idle["kind"]).startswith("chat") and TRAINING.search(program)):
@@ -100,6 +109,7 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
         declared_defaults(sheet, meaning)
         if sheet.given("bits"):  # of scripts made from qlora.py
             _bits(sheet, "bits", 16)
+        _own_quantization(sheet, meaning)
         return None
     trainer.renamed(sheet, script.renamed)
     sheet.release = sheet.release._replace(defaults={**sheet.release.defaults, **script.defaults})
@@ -107,6 +117,8 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
     meaning.note(f"the arguments and defaults of {script.name} hold")
     return script
 
+
+OF_BITS = re.compile(r"(?:int|nf|bnb[-_]?)?([48])(?:[-_]?bits?)?")
 
 HALVES = ("bf16", "fp16")
 """Of which a command turns on one, whatever a script has by default for the other."""
@@ -157,6 +169,18 @@ def _bits(sheet: Sheet, key: str, default: int) -> int:
     elif bits not in (16, 32):
         sheet.problem(key, f"{bits} is not understood", "4, 8, 16 or 32")
     return bits
+
+
+def _own_quantization(sheet: Sheet, meaning: Meaning) -> None:
+    """`--quantization 4bit` of a script of somebody's own, which says the bits and not always the type."""
+    word = sheet.text("quantization") or ""
+    if word.lower() in ("", "none", "no", "false"):
+        return
+    found = OF_BITS.fullmatch(word.lower())
+    if found:
+        _put(sheet, f"load_in_{found[1]}bit", True, "quantization")
+    else:
+        meaning.ask("quantization", f"{word} is a word of the script's own (quantization)")
 
 
 def _qlora(sheet: Sheet, meaning: Meaning) -> None:
@@ -405,7 +429,7 @@ SCRIPTS = (
     TrainerScript(
         "LMFlow",
         ("finetune.py",),
-        ("dataset_path",),
+        ("dataset_path", "model_name_or_path"),
         {**_BITSANDBYTES, "use_flash_attention": "use_flash_attention_2"},
         {
             "use_bnb_nested_quant": True,

@@ -113,7 +113,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
 PROGRAM = Program(
     "axolotl",
     RELEASES,
-    Table(UNDERSTOOD, WITHOUT_EFFECT | OF_OLD_RELEASES | OF_OTHERS, UNMODELLED),
+    Table(UNDERSTOOD, WITHOUT_EFFECT | OF_OLD_RELEASES | OF_OTHERS, UNMODELLED, passes_over=True),
     read,
     recognise,
     casts_whole_models=False,

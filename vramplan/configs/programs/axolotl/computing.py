@@ -194,6 +194,26 @@ def attention(sheet: Sheet, meaning: Meaning) -> None:
         sheet.problem(key, f"{name!r} is not a known kernel", near_matches(name, known))
 
 
+POLICIES = ("grpo", "gdpo")
+"""Methods that TRL's GRPOTrainer runs: axolotl 0.19.0, core/builders/rl.py."""
+
+
+def _policy(sheet: Sheet, meaning: Meaning, *, adapter: bool) -> None:
+    """The step of TRL's GRPO; a prompt is as long as its data make it, whatever `sequence_len` says.
+
+    Source: axolotl 0.19.0, core/trainers/grpo/__init__.py; trl 1.16.0, trainer/grpo_config.py (beta).
+    """
+    sampling.say_policy(meaning, "rl")
+    key = "trl.beta" if sheet.given("trl.beta") else "rl_beta"
+    sheet.get("rl_beta"), sheet.get("trl.num_generations")
+    if sheet.number(key):
+        sampling.say_reference(meaning, key, peft=adapter)
+    completion = sheet.count("trl.max_completion_length")
+    meaning.job.pop("sequence_length", None)
+    told = f"trl.max_completion_length ({completion})" if completion else "that of a completion"
+    meaning.ask("sequence_length", f"it is the length of the longest prompt plus {told} (--seq N)")
+
+
 def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     """The loss, with its reference model, and Liger's kernels."""
     plugins = " ".join(sheet.texts("plugins") or [])
@@ -215,6 +235,8 @@ def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     elif method in PREFERENCES:
         meaning.say("loss", method, "rl")
         meaning.say("padding", "right", "rl")
+    elif method in POLICIES:
+        _policy(sheet, meaning, adapter=adapter)
     elif method in SAMPLED:
         meaning.say("padding", "right", "rl")
         sampling.ask_loss(meaning, method.upper())

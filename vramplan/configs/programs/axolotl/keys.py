@@ -14,7 +14,8 @@ UNDERSTOOD = names(
     """
     base_model sequence_len micro_batch_size gradient_accumulation_steps batch_size optimizer optim_args bf16 fp16
     fp8 bfloat16 float16 float32 max_grad_norm gradient_checkpointing gradient_checkpointing_kwargs
-    gradient_checkpointing_kwargs.* activation_offloading unfrozen_parameters rl rl_beta precompute_ref_log_probs
+    gradient_checkpointing_kwargs.* activation_offloading unfrozen_parameters rl rl_beta trl.beta trl.num_generations
+    trl.max_completion_length precompute_ref_log_probs
     attn_implementation xformers_attention sdp_attention flex_attention flash_attention sage_attention
     eager_attention sample_packing pretraining_dataset torch_compile plugins liger_fused_linear_cross_entropy
     lisa_n_layers lisa_step_interval liger_rope liger_rms_norm liger_swiglu liger_glu_activation
@@ -75,8 +76,12 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
     swanlab_* lm_eval_* noisy_embedding_alpha eval_table_size eval_max_new_tokens relora_prune_ratio
     relora_prune_method lisa_layers_attribute liger_use_token_scaling dynamic_checkpoint.* local_files_only
     total_batch_size flash_optimum image_resize_algorithm role_boundaries role_boundaries.* shuffle_seed debug
-    message_property_mappings.* vllm.* trl.log_completions nemo_gym_* diffusion.noise_schedule grokfast_alpha
-    grokfast_lamb early_stopping kd_temperature kd_alpha kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
+    message_property_mappings.* vllm.* trl.log_completions trl.reward_funcs trl.reward_weights trl.epsilon
+    trl.epsilon_high trl.loss_type trl.scale_rewards trl.temperature trl.top_p trl.top_k trl.min_p
+    trl.repetition_penalty trl.mask_truncated_completions trl.importance_sampling_level trl.multi_objective_aggregation
+    trl.num_iterations trl.num_completions_to_print trl.rollout_func trl.generation_kwargs* nemo_gym_*
+    diffusion.noise_schedule grokfast_alpha grokfast_lamb early_stopping kd_temperature kd_alpha
+    kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
     torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
     process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
     full_finetune test_value processor_config model_config_type

@@ -63,6 +63,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         sheet.refuse("do_predict", "the file only predicts and trains nothing", "give the file of a training run")
     left = asked.taken_out(sheet)
     unsloth = sheet.flag("use_unsloth")
+    if unsloth and sheet.text("stage") in computing.OF_PREFERENCES:
+        meaning.lack("use_unsloth", "Unsloth's own kernels, and the step of TRL is counted, which needs more")
+        unsloth = False
     megatron = any(
         sheet.given(key) for key in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
     )

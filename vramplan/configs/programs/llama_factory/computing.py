@@ -100,6 +100,10 @@ def checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
         meaning.say("offload", ["activations"], "use_unsloth_gc")
 
 
+OF_PREFERENCES = ("dpo", "orpo", "kto", "rm")
+"""Stages that are not counted with Unsloth's own kernels."""
+
+
 def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     """Packing and the loss of the stage, with its reference model."""
     stage = sheet.word("stage", {name: name for name in STAGES})

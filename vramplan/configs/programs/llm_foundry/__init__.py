@@ -259,18 +259,24 @@ def _mpt(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         "positions": "learned" if learned else "alibi" if alibi else "rope" if rope else "none",
         "tied_embeddings": bool(sheet.flag("model.tie_word_embeddings")),
     }
-    if ratio and ratio != 4 and width:
-        shape["intermediate_size"] = int(ratio * width)
-    meaning.say("model", shape, "model.d_model", "model.n_layers", "model.n_heads")
+    inner = sheet.count("model.ffn_config.ffn_hidden_size")
+    if inner or (ratio and ratio != 4 and width):
+        shape["intermediate_size"] = inner or int((ratio or 4) * (width or 0))
+    kind = sheet.text("model.ffn_config.ffn_type") or "mptmlp"
+    if "moe" in kind:
+        key = "model.ffn_config.ffn_type"
+        meaning.ask("model", f"{key} {kind}: an MPT whose blocks have experts is not modelled (--model NAME)")
+    else:
+        meaning.say("model", shape, "model.d_model", "model.n_layers", "model.n_heads")
     attention = sheet.text("model.attn_config.attn_impl")
     if attention == "torch":
         meaning.say("attention", "eager", "model.attn_config.attn_impl")
     for key in ("no_bias", "resid_pdrop", "emb_pdrop", "attn_config.attn_pdrop", "attn_config.attn_type"):
         sheet.get(f"model.{key}")
-    sheet.get("model.attn_config.kv_n_heads")
-    kind = sheet.text("model.ffn_config.ffn_type") or "mptmlp"
-    sheet.get("model.ffn_config.ffn_hidden_size")
-    if kind not in ("mptmlp", "mptgeglu", "mptglu"):
+    groups = sheet.count("model.attn_config.kv_n_heads") or heads
+    if groups != heads:
+        meaning.lack("model.attn_config.kv_n_heads", f"{groups} of keys and values, and one for each query is counted")
+    if kind != "mptmlp" and "moe" not in kind:
         meaning.lack("model.ffn_config.ffn_type", f"{kind} in an MPT, and one plain MLP is counted")
 
 

@@ -15,6 +15,10 @@ FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", 
 
 PER_NODE = 8
 
+OF_NODES = ("launcher.nnodes", "launcher.nodes", "launcher.num_nodes")
+OF_A_NODE = ("launcher.nproc_per_node", "launcher.nproc-per-node", "launcher.num_gpus")
+"""Options of launchers that say how many nodes there are, and how many GPUs each has."""
+
 
 def batch_of(asked: MegatronMeaning) -> None:
     """Say the micro-batch and the accumulation steps."""
@@ -84,7 +88,8 @@ def data_parallel(asked: MegatronMeaning) -> int:
     if world is not None and world % each == 0 and world // each >= 1:
         data = world // each
         if data * sharing % expert == 0:
-            meaning.say("parallel.data", data, "launcher.nproc_per_node", "launcher.nnodes")
+            keys = tuple(key for key in OF_NODES + OF_A_NODE if asked.sheet.given(key))
+            meaning.say("parallel.data", data, *(keys or ("launcher.nproc_per_node",)))
             return data
     if world is not None:
         meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // sharing)} are needed")
@@ -99,11 +104,11 @@ def world_of(asked: MegatronMeaning) -> int | None:
     if asked.sheet.devices is not None:
         return asked.sheet.devices
     nodes = None
-    for key in ("launcher.nnodes", "launcher.nodes", "launcher.num_nodes"):
+    for key in OF_NODES:
         text = asked.sheet.text(key)
         if text and text.split(":")[0].isdigit():
             nodes = int(text.split(":")[0])
-    for key in ("launcher.nproc_per_node", "launcher.nproc-per-node", "launcher.num_gpus"):
+    for key in OF_A_NODE:
         text = asked.sheet.text(key)
         if text and text.isdigit():
             return int(text) * (nodes or 1)

@@ -71,7 +71,7 @@ WITHOUT_EFFECT = names(
     verify_integrity no_use_tokenizer_model_from_checkpoint_args no_record_throughput apply_wd_to_qk_layernorm
     flash_decode use_legacy_static_engine max_tokens_to_oom yarn_* no_weight_decay_cond_type
     grad_norm_skip_threshold attention_output_gate_* openai_gelu squared_relu_clip override_opt_param_scheduler
-    cache_* workers
+    cache_* workers use_mpi ademamix_* internals_log_interval embedding_lr_multiplier
     """
 )
 

@@ -98,6 +98,9 @@ def is_gated(sheet: Sheet) -> bool:
 def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     """Say the model: a profile of these sizes, else the sizes."""
     sheet, meaning = asked.sheet, asked.meaning
+    provider = sheet.text("model_provider")  # of examples/mimo/train.py
+    if provider not in (None, "gpt", "mamba"):
+        meaning.ask("model", f"model_provider: {provider} makes a model with sizes of its own (--model NAME)")
     key = "encoder_num_layers" if sheet.given("encoder_num_layers") else "num_layers"
     layers, width = asked.count(key, "model"), asked.count("hidden_size", "model")
     heads = asked.count("num_attention_heads", "model")
