@@ -18,6 +18,8 @@ from vramplan.catalog import locate
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.grids import load_grid
 from vramplan.catalog.prices import load_prices, rents_of
+from vramplan.job import build_any_job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract
 
@@ -133,6 +135,9 @@ def test_data_that_come_too_slowly_bound_the_step() -> None:
         ({"tokens": "1B", "samples": 7}, "how long the run is already"),
         ({"tokens": "many"}, "is no count of tokens"),
         ({"tokens": "1B", "price": "3-2"}, "is not understood"),
+        ({"tokens": "1B", "price": "2/day"}, "is not understood"),
+        ({"tokens": "1B", "budget": "5000/h"}, "is not understood"),
+        ({"tokens": "1B", "budget": "50,00"}, "is not understood"),
         ({"tokens": "1B", "deadline": "soon"}, "is not understood"),
         ({"tokens": "1B", "grid": "atlantis"}, "is no grid"),
         ({"data_rate": "fast"}, "is no rate"),
@@ -161,3 +166,14 @@ def test_every_price_is_of_a_gpu_that_there_is_and_has_a_date() -> None:
             assert field.source is not None
             assert one.sources[field.source].accessed.startswith("202")
     assert len(locate.load_all("grids", (), load_grid)) > 20
+
+
+@pytest.mark.parametrize("text", ["5000", "5k", "$5000", "5,000", "5000 USD", "usd 5000", "5000usd", "5000$"])
+def test_money_is_read_as_people_write_it(text: str) -> None:
+    one, other = (
+        build_any_job({**JOB, "tokens": "1B", "budget": text, "price": money}) for money in (text, f"{text}/h")
+    )
+    assert isinstance(one, ResolvedJob)
+    assert isinstance(other, ResolvedJob)
+    assert one.length.budget_usd == 5000
+    assert one.length.price == other.length.price == (5000, 5000, 5000)

@@ -33,7 +33,10 @@ _UNITS = {
     **dict.fromkeys(("w", "week", "weeks"), "w"),
 }
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII | re.IGNORECASE)
-_MONEY = re.compile(r"(?:USD|\$)?\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kKmM]?)\s*(?:USD|\$)?", re.ASCII)
+_MONEY = re.compile(
+    r"(?:usd|\$)?\s*(\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,6})?)\s*([km]?)\s*(?:usd|\$)?", re.ASCII | re.IGNORECASE
+)
+_AN_HOUR = re.compile(r"\s*/\s*(?:h|hr|hour|gpu-hour)$", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 1.0, "k": 1e3, "m": 1e6}
 MOST_PRICES = 3
 
@@ -91,14 +94,14 @@ def _seconds(text: str) -> float | None:
 
 def _usd(text: str) -> float | None:
     found = _MONEY.fullmatch(text)
-    return None if found is None else float(found[1]) * _POWERS[found[2].lower()]
+    return None if found is None else float(found[1].replace(",", "")) * _POWERS[found[2].lower()]
 
 
 def _price(resolver: Resolver, gpu: Gpu | None, *, asked: bool) -> tuple[Price | None, int]:
     """The price of a GPU hour that is given, or else of those that are published for the GPU, and how many they are."""
     text = resolver.raw.price
     if text is not None:
-        parts = [_usd(part.strip()) for part in text.split("-")]
+        parts = [_usd(part.strip()) for part in _AN_HOUR.sub("", text.strip()).split("-")]
         numbers = [part for part in parts if part]
         if len(numbers) < len(parts) or len(numbers) > MOST_PRICES or numbers != sorted(numbers):
             hint = "US dollars for an hour of one GPU: 2.50, or the lowest and the highest as in 1.99-3.50"
