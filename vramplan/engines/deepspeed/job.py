@@ -47,9 +47,6 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
     fields = raw.fields.fields("parallel") or raw.fields
     given = dict(raw.zero or {})
     contiguous = given.get("contiguous_gradients") is not False
-    if not contiguous and kind != "zero3":
-        message = f"false is not modelled with {kind}: gradients are copied into a contiguous bucket"
-        fields.refuse("contiguous_gradients", message, hint="leave it out, or zero3")
     if "allgather_bucket_size" in given:
         message = "parallel.allgather_bucket_size decides nothing: DeepSpeed 0.19.8 gathers each flat buffer in place"
         resolver.warnings.append(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.engines.deepspeed import zero3, zero3_policy
+from vramplan.engines.deepspeed.in_place import InPlace
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
@@ -93,6 +94,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     )
     if setup.offload:
         return Offloaded(tape, policy, order)
+    if not setup.sharding.zero.contiguous_gradients:
+        return InPlace(tape, policy, order)
     return ZeroIteration(tape, policy, order)
 
 
