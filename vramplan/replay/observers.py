@@ -301,6 +301,9 @@ class Sharding(Observer):
     def let_gradients_go(self) -> None:
         """No shard has its gradient any more, before the step is over."""
 
+    def let_gradient_go(self, shard: Parameter) -> None:
+        """This shard has its gradient no more: with the last one of its unit the piece goes that they lie in."""
+
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """The function that builds a block, given the one that builds it on a single device."""
         return make

@@ -226,6 +226,9 @@ class Optimizer:
         """Walk the graph; what is there until the callbacks of backward are through."""
         return [loss, *backward(self.tape, loss, received=received)]
 
+    def after_backward(self) -> None:
+        """Backward is over, and its callbacks are through."""
+
     def step(self) -> None:
         """Step all parameters when backward is over."""
         step(self.tape, self.name, self.implementation, self.precision)

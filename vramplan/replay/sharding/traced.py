@@ -18,6 +18,8 @@ from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
 
+LOMO = "lomo"  # whose hooks FSDP2 does not call: it steps its shards when backward is over
+
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
@@ -31,7 +33,7 @@ def steps_shards(version: int) -> tuple[str, ...]:
     return (
         (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI)
         if version == 1
-        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO)
+        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO, LOMO)
     )
 
 
