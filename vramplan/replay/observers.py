@@ -296,6 +296,10 @@ class Sharding(Observer):
     norm_with_head = False  # the last norm and the head are a unit
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
+    def whole_shape(self, parameter: Parameter) -> Shape:
+        """That of the matrix of which a parameter that is stepped may be the rows of one device."""
+        return parameter.shape
+
     gradients_in_pieces = False  # those of shards lie in one piece for each unit, and not with the parameters
 
     def let_gradients_go(self) -> None:
