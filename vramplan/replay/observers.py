@@ -343,6 +343,13 @@ class Sharding(Observer):
         """Which one a block is of several after which the same comes again."""
         return 0
 
+    def beside(self, recipe: Any) -> Sharding | None:
+        """Who shares another model, which is about to run without gradients, where that is not each device for itself.
+
+        `recipe` is None where it is the model that trains, with its adapter switched off.
+        """
+        return self if self.walks_others else None
+
     def begin_other(self, recipe: Any) -> None:
         """A second model is about to run, which shares its blocks for itself and has no backward.
 

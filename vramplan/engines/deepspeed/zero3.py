@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
+from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES, scale_by_norm, step_flat
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
+from vramplan.engines.deepspeed.zero3_reference import Reference3
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
@@ -40,6 +44,20 @@ class Zero3(Turning, Shards):
         self.norms: list[Tensor] = []
 
     # ------------------------------------------------------------------------------------------------ the model
+    hosts_parameters = False
+
+    def beside(self, recipe: Any) -> Reference3 | None:
+        """A reference has an engine of its own; where it is the model itself, its weights are as they were left."""
+        if recipe is None:
+            return None
+        order = order_of(recipe, Trained(), ("reference",), with_uses=True, forward_alone=True)
+        zero = self.policy.zero
+        if zero.beside is not None:
+            ahead, small = zero.beside
+            zero = zero._replace(prefetch_bucket_size=ahead, param_persistence_threshold=small)
+        policy = self.policy._replace(zero=zero, keeps_frozen=False)
+        return Reference3(self.tape, policy, order, hosts_parameters=self.hosts_parameters)
+
     def before_forward(self) -> None:
         """Small parameters are there, and the modules that hold the others begin to gather them."""
         self._gather_small()
