@@ -343,10 +343,10 @@ class Sharding(Observer):
         """Which one a block is of several after which the same comes again."""
         return 0
 
-    def beside(self, recipe: Any) -> Sharding | None:
+    def beside(self, recipe: Any, same: Trained | None) -> Sharding | None:
         """Who shares another model, which is about to run without gradients, where that is not each device for itself.
 
-        `recipe` is None where it is the model that trains, with its adapter switched off.
+        `same`: it is the model that trains, with its adapter switched off by this.
         """
         return self if self.walks_others else None
 

@@ -88,6 +88,8 @@ class Gathered(Observer):
 
     def _prefetch(self) -> None:
         """Gather what comes next, up to a number of elements."""
+        if not self.policy.learns:
+            return
         zero = self.policy.zero
         room = min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size)
         ahead: list[int] = []
@@ -160,6 +162,10 @@ class Gathered(Observer):
         for one in members:
             if one in self.recomputed:
                 continue  # it belongs to the module whose backward made it run again
+            if not self.policy.learns:  # all goes then, small ones too
+                if not self.held[one] and one in self.whole:
+                    self._drop(one)
+                continue
             if self.stays[one] or self.held[one] or self.fetched_for[one] > self.step or one not in self.whole:
                 continue
             steps = self.comes[one]
@@ -186,7 +192,8 @@ class Gathered(Observer):
             self.whole.update({one: self._arrive(one, "weights") for one in small})
             return
         # nothing else happens meanwhile, and all but those of 8 bits go together: equal ones are one event
-        apart = self.eight_bits | self._held_otherwise() if not self.tape.unrolled else frozenset(small)
+        alike = self.policy.learns and not self.tape.unrolled  # they go one by one
+        apart = self.eight_bits | self._held_otherwise() if alike else frozenset(small)
         copies = Counter([self.parts[one] for one in small if one not in apart])
         shared: dict[int, Tensor] = {}
         for one in small:
