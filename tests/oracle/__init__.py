@@ -86,8 +86,8 @@ megatron-core 0.16.1 with what Transformer Engine's kernels allocate.
 up to the metrics, and a reference model that lies beside the policy and does not run in a step.
 `preference_shared.json` holds that and preference training under DDP, FSDP2, where the reference is one unit, and
 FSDP1. There the reference of GRPO has scored completions once before the step that is traced. `preference_zero.json`
-holds it under ZeRO-3, where the reference has an engine of its own and has run twice before that step: in the second
-pass its small parameters come to stay.
+holds it under ZeRO. With stage 3 the reference has an engine of its own and has run twice before that step: in the
+second pass its small parameters come to stay.
 
 `stepped_shared.json` holds LOMO and GaLore under FSDP2.
 

@@ -95,7 +95,7 @@ stablelm, nemotron, helium |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `policy.json` | the step of TRL 1.16.0's GRPO, without a reference and with one |
 | `preference_shared.json` | preference training, reward models and GRPO under DDP, FSDP1 and FSDP2 |
-| `preference_zero.json` | preference training and GRPO under ZeRO-3 |
+| `preference_zero.json` | preference training and GRPO under ZeRO |
 | `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |
 | `half_logits.json` | losses over logits of 16 bits |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |

@@ -44,7 +44,7 @@ ROWS = {
     "preference": 94,
     "policy": 84,
     "preference_shared": 102,
-    "preference_zero": 57,
+    "preference_zero": 69,
     "stepped_shared": 27,
     "padding": 61,
     "checkpoints": 200,

@@ -391,8 +391,8 @@ class ZeroIteration(Shards):
         self.let_own_go()
         if self.policy.bounds_norm:
             scale_by_norm(tape)
-        del scaled, total
         step_flat(tape, layout.part, self.policy.steps)
+        del scaled, total
 
     def whole_own(self) -> Tensor | None:
         """The gradient of the only parameter that the part has something of."""

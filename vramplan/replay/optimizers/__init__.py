@@ -373,6 +373,8 @@ def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
     square: Tensor | None = None
     update: Tensor | None = None
     for parameter in one_by_one(tape, parameters):
+        norm = tape.new("linalg_vector_norm", (), parameter.dtype, False)
+        del norm
         if len(parameter.shape) < 2:
             square = tape.new("mul", parameter.shape, parameter.dtype, False)
             estimate = tape.new("clone", parameter.shape, parameter.dtype, False)
@@ -385,4 +387,6 @@ def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
             del mean
         update = estimate
         del estimate
+        norm = tape.new("linalg_vector_norm", (), parameter.dtype, False)
+        del norm
     del row_mean, column_mean, square, update

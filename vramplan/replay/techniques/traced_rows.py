@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5924 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5929 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -34,18 +34,18 @@ activation_checkpointing: full | 5924 | adapted, adapters, adapters_more, attent
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   torchvision_vit, vit, whisper
-activation_checkpointing: selective | 347 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, policy, preference_shared, replicated,
-  selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
-  tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert,
-  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama,
-  modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit, whisper
+activation_checkpointing: selective | 348 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, policy, preference_shared,
+  preference_zero, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx,
+  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral, mixtral, mllama, modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit,
+  whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective-layer | 147 | fully_shard_more, fused_lora, liger, losses, more_families, policy,
   preference_shared, replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled,
   titan_replicas, titan_units, zero | bamba, bert, cohere2, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2,
@@ -72,20 +72,20 @@ adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora | 258 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: dora | 262 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, modernbert, more_families, pairs, pairs_beside, policy,
-  preference_shared, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper, zero_adapters
-  | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, modernbert,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  preference_shared, preference_zero, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles,
+  whisper, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
+  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, modernbert, more_families, pairs, pairs_beside, quantized, sharded_units,
   short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
@@ -98,28 +98,28 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1942 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 1967 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases, pairs,
-  pairs_beside, policy, preference_shared, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, stepped_shared, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox
-  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero,
+  zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: modules_to_save | 171 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2,
@@ -131,9 +131,9 @@ adapter: oft | 58 | adapted, modernbert, policy, preference_shared, stepped_shar
   gemma3_text, glm4, gpt_neox, granite, helium, lfm2, llama, mistral, mixtral, modernbert, olmo2, opt, phi, phi3,
   qwen2, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, helium, lfm2, llama, mixtral, modernbert,
   neox, olmo2, opt, phi, phi3, qwen_moe
-adapter: over experts | 37 | adapters_more, fully_shard_more, liger, linear, more_families, policy | deepseek_v2,
-  deepseek_v3, glm4_moe, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, olmoe, qwen3_next,
-  qwen_moe
+adapter: over experts | 40 | adapters_more, fully_shard_more, liger, linear, more_families, policy, preference_zero |
+  deepseek_v2, deepseek_v3, glm4_moe, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, olmoe,
+  qwen3_next, qwen_moe
 checkpoint_reentrant: true | 470 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, pairs, policy,
   preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
@@ -214,10 +214,10 @@ label_smoothing | 473 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, 
   gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
   modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, t5, vit, whisper
-liger_kernels | 120 | adapted, fused_lora, liger, policy, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2,
-  gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss,
-  llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels | 121 | adapted, fused_lora, liger, policy, preference_zero, tiled, turns | deepseek_v2, deepseek_v3,
+  gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2,
+  qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
+  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 loss: chunked | 723 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
   losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere,
@@ -232,13 +232,14 @@ loss: chunked | 723 | block_kinds, dbrx, decoders, fused_lora, heads, images, li
   mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
-loss: dpo | 313 | losses_more, pairs, preference, preference_shared, preference_zero | arcee, cohere, dbrx,
+loss: dpo | 340 | losses_more, pairs, preference, preference_shared, preference_zero | arcee, cohere, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral,
-  mixtral, mpt, nemotron, olmo, olmo2, olmo3, phi, phi3, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_moe, qwen3_next,
-  stablelm, starcoder2 | arcee, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mpt, nemotron, neox, olmo, olmo2, phi, phi3, qwen3_next, qwen_moe, stablelm, starcoder2
+  gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, stablelm, starcoder2 | arcee, cohere, dbrx, deepseek, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, phi,
+  phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: fp32-logits | 56 | distilbert, losses, modernbert, returned, titan, titan_replicas, titan_units, whisper |
   bert, distilbert, llama, llama under torchtitan, modernbert, whisper | bert, distilbert, llama, llama under
   torchtitan, modernbert, whisper
@@ -251,10 +252,10 @@ loss: fused | 268 | adapted, block_kinds, dbrx, decoders, fully_shard_more, fuse
   apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-loss: grpo | 137 | policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx,
+loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
   bamba, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
@@ -273,7 +274,7 @@ loss: simpo | 10 | preference, preference_shared | cohere2, llama, olmoe, qwen2_
 loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 775 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
+max_gradient_norm | 777 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images,
   liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, policy, precisions,
   preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
@@ -345,15 +346,15 @@ optimizer: adamw-paged | 30 | adapted, flat_parameter, images, liger, optimizers
   state_spaces | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2,
   qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl, qwen_moe
 optimizer: apollo-adamw | 1 | preference_shared | bamba | bamba
-optimizer: galore-adamw | 185 | block_kinds, galore, linear, stepped_shared | apertus, arcee, bart, bert, bloom,
+optimizer: galore-adamw | 184 | block_kinds, galore, linear, stepped_shared | apertus, arcee, bart, bert, bloom,
   clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 optimizer: lamb | 29 | adapted, flat_parameter, optimizers, short_convolutions, state_spaces | bamba, bert,
   falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
@@ -372,15 +373,16 @@ optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, opti
   ministral3, mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text,
   qwen3_5_text, qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama,
   modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen3_next
-optimizer: rmsprop | 284 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
-  images, master, moe, more_families, optimizers, pairs, policy, precisions, preference_shared, quantized, random,
-  replicated, resnet, seq2seq, short_convolutions, state_spaces, tiled, vision | bamba, bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mixtral, mpt, nemotron_h, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, nemotron_h,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop | 285 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+  images, master, moe, more_families, optimizers, pairs, policy, precisions, preference_shared, preference_zero,
+  quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, tiled, vision | bamba, bart, bert,
+  bloom, clip, deepseek_v2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mixtral, mpt, nemotron_h,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava,
+  mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 optimizer: sgd | 498 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
   fully_shard_more, fused_lora, halves, hosted, images, liger, master, met, modernbert, moe, more_families,
   optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces,
@@ -468,7 +470,7 @@ parallel.sharding: ddp | 182 | dbrx_shared, deberta_v2_shared, distilbert_shared
   falcon, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
   qwen_moe, stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1101 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1100 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
@@ -497,29 +499,31 @@ parallel.sharding: fsdp-grad-op | 295 | flat_adapters, flat_host, flat_parameter
   gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, lfm2, llama, mixtral,
   nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   roberta, stablelm, vit
-parallel.sharding: zero1 | 74 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, modernbert, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit, whisper | bert, bloom, dbrx, deberta_v2, electra,
-  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, neox, opt, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 | 89 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
-  gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, llama, mistral, mistral3,
-  modernbert, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3,
-  t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, llama, mistral3, modernbert, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5,
-  vit, whisper
-parallel.sharding: zero3 | 199 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+parallel.sharding: zero1 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
+  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, mistral,
+  mixtral, modernbert, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, qwen3_vl, roberta, vit,
+  whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
+  whisper
+parallel.sharding: zero2 | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
+  deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  llama, mistral, mistral3, modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra,
+  falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, modernbert, neox, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+parallel.sharding: zero3 | 222 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | arcee, bert,
   bloom, cohere, dbrx, deberta-v2, deepseek_v3, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mistral,
-  mistral3, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, stablelm, starcoder2, t5, vit, whisper | arcee,
-  bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mistral3,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5, vit, whisper
+  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mistral3, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, whisper | arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5,
+  falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
 precision: amp | 4445 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
@@ -549,7 +553,7 @@ precision: amp | 4445 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 547 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 546 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
   preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
@@ -564,7 +568,7 @@ precision: fsdp | 547 | dbrx_shared, deberta_v2_shared, electra_shared, flat_ada
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, ministral3, mistral3, mixtral, mllama,
   modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under
   litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-precision: mixed | 1764 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+precision: mixed | 1794 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   modernbert_zero, moe, more_families, padding, pairs, pairs_beside, preference, preference_zero, random, replicated,
@@ -633,17 +637,17 @@ quantization: int8 | 144 | adapted, adapters, block_kinds, dbrx, deberta_v2, dis
   dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, opt, phi,
   phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-quantization: nf4 | 281 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
+quantization: nf4 | 282 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
   electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, pairs, pairs_beside,
-  policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, whisper, zero |
-  apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta | apertus,
-  arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
+  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
+  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama,
   modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
   phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
@@ -695,38 +699,38 @@ zero_grad: before-backward | 59 | whisper, zeroed_late, zeroed_late_shared | gpt
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-activation_checkpointing: full + adapter: dora | 104 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, short_convolutions, tiles | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe,
-  llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next,
-  qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: dora | 105 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, pairs, pairs_beside, preference_zero, quantized,
+  short_convolutions, tiles | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1114 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1118 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
-  older_releases, pairs, pairs_beside, preference_shared, quantized, replicated, rounded, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
+  older_releases, pairs, pairs_beside, preference_shared, preference_zero, quantized, replicated, rounded,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   roberta, vit
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
-activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
-  | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
+activation_checkpointing: full + adapter: over experts | 23 | adapters_more, fully_shard_more, linear, more_families,
+  preference_zero | deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
 activation_checkpointing: full + checkpoint_reentrant: true | 388 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
   more_families, pairs, preference_shared, replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared,
@@ -771,9 +775,9 @@ activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, li
   glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt,
   neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
-activation_checkpointing: full + loss: dpo | 186 | losses_more, pairs, preference, preference_shared, preference_zero
-  | arcee, dbrx, deepseek, ernie4_5, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, neox,
-  phi, phi3, qwen_moe
+activation_checkpointing: full + loss: dpo | 191 | losses_more, pairs, preference, preference_shared, preference_zero
+  | arcee, dbrx, deepseek, ernie4_5, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama,
+  ministral3, mixtral, neox, olmoe, phi, phi3, qwen3_next, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
 activation_checkpointing: full + loss: fused | 130 | fused_lora, heads, images, losses, losses_more, met,
@@ -904,11 +908,11 @@ activation_checkpointing: full + parallel.sharding: zero2 | 49 | dbrx_zero, debe
   fused_lora_shared, host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
   bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, modernbert, neox, opt,
   phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 92 | dbrx_zero, deberta_v2_zero, electra_zero,
+activation_checkpointing: full + parallel.sharding: zero3 | 97 | dbrx_zero, deberta_v2_zero, electra_zero,
   fused_lora_shared, host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
   zero_adapters, zero_offload | bert, bloom, dbrx, deberta_v2, electra, ernie4_5, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, modernbert, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5,
-  whisper
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, hunyuan_v1_dense, llama, ministral3, mistral3, modernbert, neox, olmo, olmoe,
+  opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
 activation_checkpointing: full + precision: amp | 2107 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
@@ -937,7 +941,7 @@ activation_checkpointing: full + precision: fsdp | 279 | dbrx_shared, deberta_v2
   llama, llama under litgpt, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 916 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 921 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   modernbert_zero, moe, more_families, padding, pairs, pairs_beside, preference, preference_zero, random, replicated,
@@ -1010,6 +1014,7 @@ activation_checkpointing: full + weight_dtype: 16 bits | 550 | adapted, adapters
 activation_checkpointing: full + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
+activation_checkpointing: selective + adapter: dora | 1 | preference_zero | granite
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
 activation_checkpointing: selective + adapter: oft | 1 | adapted | olmo2
@@ -1020,7 +1025,7 @@ activation_checkpointing: selective + grad_scaler: true | 3 | adapted, short_con
 activation_checkpointing: selective + label_smoothing | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective + loss: chunked | 8 | losses, tiles | gpt2, llama, mllama
-activation_checkpointing: selective + loss: dpo | 1 | preference_shared | granitemoehybrid
+activation_checkpointing: selective + loss: dpo | 2 | preference_shared, preference_zero | granite, granitemoehybrid
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 8 | losses, tiles | gpt2, llama, mllama
 activation_checkpointing: selective + loss: grpo | 2 | policy, preference_shared | qwen3_next, qwen_moe
@@ -1042,15 +1047,16 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_more,
   sharded_spaces | falcon_h1, llama, neox, qwen3_next
+activation_checkpointing: selective + parallel.sharding: zero3 | 1 | preference_zero | granite
 activation_checkpointing: selective + precision: amp | 108 | adapted, block_kinds, linear, losses, modernbert,
   selective, selective_more, seq2seq, sharded_more, short_convolutions, state_spaces, tiles, whisper | bart, bert,
   deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mllama, modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
 activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
-activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
-  selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: mixed | 75 | losses, more_families, preference_zero, replicated,
+  selective, selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
+  granite, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: pure | 109 | block_kinds, decoders, linear, losses, met, policy,
   preference_shared, selective, selective_more, sharded_more, short_convolutions, state_spaces, tiles, whisper |
   apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
@@ -1259,9 +1265,10 @@ adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + grad_scaler: true | 5 | short_convolutions, state_spaces | lfm2, lfm2_moe, nemotron_h
 adapter: dora + label_smoothing | 7 | pairs, short_convolutions, state_spaces | bert, falcon_h1, lfm2, lfm2_moe, llama
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
-adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
+adapter: dora + loss: dpo | 10 | pairs, preference_zero | gemma3, gpt2, granite, llama, neox, qwen3_next
 adapter: dora + loss: fused | 2 | short_convolutions, state_spaces | bamba, lfm2_moe
-adapter: dora + loss: grpo | 8 | policy, preference_shared | arcee, bamba, gpt_oss, granite, llama, olmo2, starcoder2
+adapter: dora + loss: grpo | 9 | policy, preference_shared, preference_zero | arcee, bamba, gpt_oss, granite, llama,
+  nemotron_h, olmo2, starcoder2
 adapter: dora + loss: tiled | 1 | tiled | mixtral
 adapter: dora + max_gradient_norm | 9 | liger, policy, short_convolutions, state_spaces, tiles | falcon_h1, glm4,
   lfm2, lfm2_moe, mllama, olmo2, starcoder2
@@ -1275,8 +1282,8 @@ adapter: dora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2_moe
 adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 adapter: dora + optimizer: apollo-adamw | 1 | preference_shared | bamba
 adapter: dora + optimizer: lion | 1 | short_convolutions | lfm2_moe
-adapter: dora + optimizer: rmsprop | 12 | adapted, adapters_more, images, more_families | clip, gemma3_images,
-  gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
+adapter: dora + optimizer: rmsprop | 13 | adapted, adapters_more, images, more_families, preference_zero | clip,
+  gemma3, gemma3_images, gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + optimizer: sgd | 16 | adapted, adapters_more, more_families, short_convolutions, state_spaces | bart,
   chatglm, clip, deepseek, falcon, falcon_h1, lfm2_moe, llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
@@ -1291,13 +1298,14 @@ adapter: dora + parallel.sharding: ddp | 1 | preference_shared | bamba
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
+adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
 adapter: dora + precision: amp | 101 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
   liger, linear, more_families, pairs, pairs_beside, policy, quantized, short_convolutions, state_spaces, whisper |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
   granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi,
   phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit, whisper
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
-adapter: dora + precision: mixed | 1 | zero_adapters | llama
+adapter: dora + precision: mixed | 4 | preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
 adapter: dora + precision: pure | 115 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, pairs, pairs_beside,
   policy, preference_shared, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus,
@@ -1366,8 +1374,8 @@ adapter: lora + adapter: modules_to_save | 131 | adapted, adapters, adapters_mor
   modernbert_zero, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, distilbert,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   resnet, roberta, vit
-adapter: lora + adapter: over experts | 37 | adapters_more, fully_shard_more, liger, linear, more_families, policy |
-  deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
+adapter: lora + adapter: over experts | 40 | adapters_more, fully_shard_more, liger, linear, more_families, policy,
+  preference_zero | deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 105 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
   modernbert, more_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions, state_spaces,
   tiled_mlp, tiled_mlp_shared, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe,
@@ -1388,23 +1396,25 @@ adapter: lora + grad_scaler: true | 11 | liger, short_convolutions, state_spaces
   lfm2_moe
 adapter: lora + label_smoothing | 23 | fused_lora, modernbert, pairs, sharded_spaces, short_convolutions,
   state_spaces | bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, modernbert, nemotron_h
-adapter: lora + liger_kernels | 27 | fused_lora, liger, policy, tiled | deepseek, gemma2, gemma3, gemma3_images,
-  glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + liger_kernels | 28 | fused_lora, liger, policy, preference_zero, tiled | deepseek, gemma2, gemma3,
+  gemma3_images, glm4, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + loss: chunked | 269 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
   torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
   falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
   litgpt, phi under litgpt
-adapter: lora + loss: dpo | 78 | pairs, preference_shared | arcee, gemma, gemma2, gemma3, gpt2, llama, ministral3,
-  neox, phi
+adapter: lora + loss: dpo | 100 | pairs, preference_shared, preference_zero | arcee, gemma, gemma2, gemma3, gpt2,
+  gpt_oss, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, neox, olmo, olmo2, olmoe, phi, qwen3_next,
+  seed_oss
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
-adapter: lora + loss: grpo | 6 | policy | gpt_neo, gpt_oss, llama, nemotron_h, olmoe
+adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
+  qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 153 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt,
-  phi, phi3, qwen3_vl, stablelm, whisper
+adapter: lora + max_gradient_norm | 155 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba,
+  deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
 adapter: lora + offload: activations | 60 | flat_adapters, fused_lora, images, liger, met, pairs, policy,
   preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared | bert, bloom,
   falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mpt, neox, olmo2,
@@ -1462,14 +1472,16 @@ adapter: lora + parallel.sharding: fsdp | 264 | dbrx_shared, deberta_v2_shared, 
 adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
   preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
   gemma, gemma2, gpt2, llama, neox, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero1 | 12 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, llama, modernbert
-adapter: lora + parallel.sharding: zero2 | 21 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, glm4_moe, gpt2, gpt_neo,
-  granite, llama, modernbert, opt, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero3 | 44 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2, glm4_moe, gpt2,
-  gpt_neo, llama, modernbert, opt, qwen3_vl, t5
+adapter: lora + parallel.sharding: zero1 | 16 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, gpt_oss, llama, mixtral,
+  modernbert, qwen3_next, qwen_moe
+adapter: lora + parallel.sharding: zero2 | 23 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, glm4_moe,
+  gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
+adapter: lora + parallel.sharding: zero3 | 63 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2,
+  gemma3, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, modernbert,
+  nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
 adapter: lora + precision: amp | 860 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, modernbert,
@@ -1486,9 +1498,10 @@ adapter: lora + precision: fsdp | 101 | flat_adapters, fully_shard_more, fused_l
   preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   stepped_shared | arcee, bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, ministral3,
   mistral3, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 78 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, modernbert_zero,
-  rounded, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2, glm4, glm4_moe, gpt2,
-  gpt_neo, granite, llama, modernbert, opt, qwen2_5_vl, qwen3_vl, t5
+adapter: lora + precision: mixed | 100 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra,
+  gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral,
+  modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
 adapter: lora + precision: pure | 678 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, lora_parts, met, modernbert, more_families, older_releases, pairs, pairs_beside,
@@ -1516,14 +1529,14 @@ adapter: lora + quantization: int8 | 125 | adapters, block_kinds, dbrx, deberta_
   bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-adapter: lora + quantization: nf4 | 242 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: nf4 | 243 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, whisper, zero |
-  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, whisper
+  pairs_beside, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
+  tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama,
+  modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 adapter: lora + quantization: nf4-double | 161 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs,
   policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee,
@@ -1610,7 +1623,8 @@ adapter: oft + quantization: nf4 | 10 | adapted | cohere, falcon, glm4, llama, m
 adapter: oft + quantization: nf4-double | 8 | adapted, stepped_shared | gemma2, glm4, lfm2, llama, mixtral, opt, phi3
 adapter: oft + weight_dtype: 16 bits | 4 | adapted | cohere, llama, olmo2
 adapter: over experts + liger_kernels | 1 | liger | deepseek
-adapter: over experts + loss: grpo | 1 | policy | olmoe
+adapter: over experts + loss: dpo | 2 | preference_zero | olmoe, qwen3_next
+adapter: over experts + loss: grpo | 2 | policy, preference_zero | olmoe, qwen_moe
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + offload: activations | 1 | policy | olmoe
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
@@ -1619,8 +1633,11 @@ adapter: over experts + optimizer: rmsprop | 6 | adapters_more, fully_shard_more
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
+adapter: over experts + parallel.sharding: zero1 | 1 | preference_zero | qwen_moe
+adapter: over experts + parallel.sharding: zero3 | 2 | preference_zero | olmoe, qwen3_next
 adapter: over experts + precision: amp | 19 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
 adapter: over experts + precision: fsdp | 1 | fully_shard_more | glm4_moe
+adapter: over experts + precision: mixed | 3 | preference_zero | olmoe, qwen3_next, qwen_moe
 adapter: over experts + precision: pure | 9 | adapters_more, linear, more_families | deepseek, glm4_moe, mixtral,
   qwen3_next, qwen_moe
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
@@ -2018,6 +2035,7 @@ label_smoothing + weight_dtype: 16 bits | 28 | adapted, liger, losses_more, pair
   short_convolutions, state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h,
   olmo2, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
+liger_kernels + loss: dpo | 1 | preference_zero | mixtral
 liger_kernels + loss: fused | 4 | fused_lora, liger | deepseek, glm4, llama
 liger_kernels + loss: grpo | 2 | policy | llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
@@ -2037,9 +2055,10 @@ liger_kernels + optimizer: sgd-momentum | 5 | adapted, liger | gemma3_images, ll
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
+liger_kernels + parallel.sharding: zero1 | 1 | preference_zero | mixtral
 liger_kernels + precision: amp | 64 | fused_lora, liger, policy, tiled, turns | deepseek, gemma2, gemma3,
   gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-liger_kernels + precision: mixed | 3 | liger | qwen3_vl
+liger_kernels + precision: mixed | 4 | liger, preference_zero | mixtral, qwen3_vl
 liger_kernels + precision: pure | 40 | adapted, liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
   gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
@@ -2093,12 +2112,13 @@ loss: chunked + trained_blocks: badam | 1 | turns | gemma
 loss: chunked + weight_dtype: 16 bits | 18 | losses_more, short_convolutions, state_spaces | deepseek, falcon,
   falcon_h1, glm, glm4, lfm2, mixtral, qwen_moe
 loss: cpo + precision: amp | 1 | preference | llama
-loss: dpo + max_gradient_norm | 7 | preference_shared, preference_zero | dbrx, falcon_h1, gemma2, granite, lfm2,
-  neox, qwen_moe
+loss: dpo + max_gradient_norm | 9 | preference_shared, preference_zero | dbrx, falcon_h1, gemma2, gpt_oss, granite,
+  lfm2, neox, olmo2, qwen_moe
 loss: dpo + offload: activations | 5 | preference_shared | dbrx, hunyuan_v1_dense, lfm2, ministral3, qwen3_next
 loss: dpo + offload: gradients | 1 | preference_zero | dbrx
 loss: dpo + offload: optimizer | 1 | preference_zero | dbrx
 loss: dpo + offload: parameters | 3 | preference_zero | cohere, dbrx, hunyuan_v1_dense
+loss: dpo + optimizer: rmsprop | 1 | preference_zero | gemma3
 loss: dpo + optimizer_in_backward: true | 1 | preference_shared | helium
 loss: dpo + padding: right | 16 | pairs, preference, preference_shared, preference_zero | falcon_h1, gpt2, llama
 loss: dpo + parallel.fsdp_version: 1 | 7 | preference_shared | arcee, exaone4, gemma4, glm4, granite, lfm2, olmo2
@@ -2108,21 +2128,24 @@ loss: dpo + parallel.sharding: fsdp | 15 | preference_shared | dbrx, gemma3, gem
   lfm2, lfm2_moe, llama, ministral3, olmo2, qwen_moe, starcoder2
 loss: dpo + parallel.sharding: fsdp-grad-op | 10 | preference_shared | arcee, exaone4, gemma2, gemma3, glm4, granite,
   lfm2, nemotron, phi
-loss: dpo + parallel.sharding: zero3 | 27 | preference_zero | arcee, cohere, dbrx, deepseek, ernie4_5, falcon,
-  falcon_h1, gemma3, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe, nemotron, neox, olmo, olmo2, phi3, qwen3_next,
-  qwen_moe, stablelm, starcoder2
+loss: dpo + parallel.sharding: zero1 | 4 | preference_zero | falcon, gpt_oss, mixtral, qwen3_next
+loss: dpo + parallel.sharding: zero2 | 2 | preference_zero | falcon_h1, olmo2
+loss: dpo + parallel.sharding: zero3 | 48 | preference_zero | arcee, cohere, dbrx, deepseek, ernie4_5, falcon,
+  falcon_h1, gemma2, gemma3, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
+  neox, olmo, olmo2, olmoe, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: dpo + precision: amp | 107 | losses_more, pairs, preference, preference_shared | arcee, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama, mixtral, nemotron, neox, phi, phi3, qwen3_next,
   qwen_moe, starcoder2
 loss: dpo + precision: fsdp | 6 | preference_shared | arcee, gemma3, gemma4, ministral3, phi, starcoder2
-loss: dpo + precision: mixed | 61 | losses_more, pairs, preference, preference_zero | cohere, dbrx, deepseek,
+loss: dpo + precision: mixed | 84 | losses_more, pairs, preference, preference_zero | cohere, dbrx, deepseek,
   ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, mixtral, nemotron, neox, olmo, olmo2, phi, phi3, qwen3_next, qwen_moe, stablelm, starcoder2
+  llama, ministral3, mixtral, nemotron, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm,
+  starcoder2
 loss: dpo + precision: pure | 99 | losses_more, pairs, preference, preference_shared | dbrx, deepseek, exaone4,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, granitemoehybrid, helium, lfm2, llama, mixtral, mpt, neox,
   olmo2, phi, phi3, qwen_moe
 loss: dpo + quantization: int8 | 10 | pairs | gpt2, llama
-loss: dpo + quantization: nf4 | 24 | pairs | gemma2, gpt2, llama, phi
+loss: dpo + quantization: nf4 | 25 | pairs, preference_zero | gemma2, gpt2, llama, phi
 loss: dpo + quantization: nf4-double | 6 | pairs | llama
 loss: dpo + weight_dtype: 16 bits | 26 | pairs, preference_shared | gpt2, llama, ministral3
 loss: fp32-logits + max_gradient_norm | 5 | titan, titan_units | llama under torchtitan
@@ -2186,13 +2209,17 @@ loss: grpo + parallel.sharding: fsdp | 22 | preference_shared | arcee, cohere, d
   granitemoehybrid, hunyuan_v1_dense, llama, mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi, qwen3_next
 loss: grpo + parallel.sharding: fsdp-grad-op | 14 | preference_shared | cohere, exaone4, falcon, gpt_neo, helium,
   llama, nemotron, olmo2, olmoe, opt, qwen3_next
-loss: grpo + parallel.sharding: zero3 | 7 | preference_zero | falcon, falcon_h1, gemma2, nemotron_h, olmoe, opt
+loss: grpo + parallel.sharding: zero1 | 4 | preference_zero | bloom, llama, qwen_moe
+loss: grpo + parallel.sharding: zero2 | 2 | preference_zero | glm, stablelm
+loss: grpo + parallel.sharding: zero3 | 9 | preference_zero | falcon, falcon_h1, gemma2, nemotron, nemotron_h, olmoe,
+  opt
 loss: grpo + precision: amp | 47 | policy, preference_shared | apertus, arcee, bamba, cohere, dbrx, deepseek,
   ernie4_5, falcon, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
   mixtral, nemotron, nemotron_h, olmo, olmoe, opt, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: grpo + precision: fsdp | 9 | preference_shared | cohere, dbrx, gpt_neo, hunyuan_v1_dense, olmo, olmoe,
   qwen3_next
-loss: grpo + precision: mixed | 6 | preference_zero | falcon, gemma2, nemotron_h, olmoe, opt
+loss: grpo + precision: mixed | 13 | preference_zero | bloom, falcon, gemma2, glm, nemotron, nemotron_h, olmoe, opt,
+  qwen_moe, stablelm
 loss: grpo + precision: pure | 47 | policy, preference_shared | arcee, bamba, bloom, cohere, deepseek, exaone4,
   falcon_h1, gemma, gemma2, glm, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, qwen3_next, qwen_moe, seed_oss
@@ -2298,8 +2325,10 @@ max_gradient_norm + parallel.sharding: fsdp | 198 | dbrx_shared, deberta_v2_shar
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 65 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared |
   bamba, gemma, gemma2, gpt2, llama, nemotron, nemotron_h, neox, phi3, vit
-max_gradient_norm + parallel.sharding: zero1 | 4 | whisper_zero, zero | glm4_moe, gpt_neo, qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: zero2 | 9 | tiled_mlp_shared, whisper_zero, zero | llama, mistral3, whisper
+max_gradient_norm + parallel.sharding: zero1 | 5 | preference_zero, whisper_zero, zero | glm4_moe, gpt_neo, gpt_oss,
+  qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: zero2 | 10 | preference_zero, tiled_mlp_shared, whisper_zero, zero | llama,
+  mistral3, olmo2, whisper
 max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
   falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
@@ -2316,9 +2345,9 @@ max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, elec
   sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | bert, dbrx,
   deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron,
   neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + precision: mixed | 67 | images, master, more_families, preference_zero, rounded,
+max_gradient_norm + precision: mixed | 68 | images, master, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, llama, mistral3, mllama, neox, qwen3_vl, qwen_moe, whisper
+  granite, llama, mistral3, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + precision: pure | 192 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, policy, preference_shared, replicated, rounded,
   rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled,
@@ -2587,15 +2616,14 @@ optimizer: apollo-adamw + precision: pure | 1 | preference_shared | bamba
 optimizer: apollo-adamw + quantization: int8 | 1 | preference_shared | bamba
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + packing: true | 1 | stepped_shared | apertus
-optimizer: galore-adamw + parallel.sharding: fsdp | 13 | stepped_shared | bloom, cohere, distilbert, electra,
-  granitemoehybrid, lfm2, llama, mixtral, olmo, qwen_moe, roberta, seed_oss, starcoder2
+optimizer: galore-adamw + parallel.sharding: fsdp | 12 | stepped_shared | bloom, cohere, distilbert, electra, lfm2,
+  llama, mixtral, olmo, qwen_moe, roberta, seed_oss, starcoder2
 optimizer: galore-adamw + parallel.sharding: fsdp-grad-op | 6 | stepped_shared | apertus, llama, nemotron, neox,
   olmo2, opt
 optimizer: galore-adamw + precision: amp | 67 | galore, stepped_shared | apertus, bert, bloom, clip, cohere,
   deepseek, distilbert, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral,
   olmo2, opt, phi3, qwen_moe, vit
-optimizer: galore-adamw + precision: fsdp | 6 | stepped_shared | cohere, electra, granitemoehybrid, nemotron, neox,
-  seed_oss
+optimizer: galore-adamw + precision: fsdp | 5 | stepped_shared | cohere, electra, nemotron, neox, seed_oss
 optimizer: galore-adamw + precision: pure | 73 | block_kinds, galore, linear, stepped_shared | arcee, bart, bert,
   bloom, ernie4_5, falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense, lfm2, llama,
   ministral3, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
@@ -2650,6 +2678,7 @@ optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
 optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
 optimizer: rmsprop + parallel.sharding: fsdp | 5 | fully_shard_more, preference_shared | gemma3_images, glm4_moe,
   qwen3_vl, qwen_moe
+optimizer: rmsprop + parallel.sharding: zero3 | 1 | preference_zero | gemma3
 optimizer: rmsprop + precision: amp | 143 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
   seq2seq, short_convolutions, state_spaces, tiled, vision | bart, bert, bloom, clip, deepseek, falcon_h1, gemma,
@@ -2897,7 +2926,7 @@ parallel.sharding: fsdp + precision: amp | 195 | dbrx_shared, deberta_v2_shared,
   gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
   phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 462 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp + precision: fsdp | 461 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
   modernbert_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
@@ -2957,23 +2986,24 @@ parallel.sharding: fsdp-grad-op + trained_blocks: badam | 1 | preference_shared 
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_spaces | bamba, gpt2, llama
-parallel.sharding: zero1 + precision: mixed | 74 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra,
-  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, neox, opt, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 + precision: mixed | 89 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
-  deberta_v2, electra, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, modernbert,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit, whisper
+parallel.sharding: zero1 + precision: mixed | 80 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
+  deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
+  modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
+parallel.sharding: zero2 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
+  bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama,
+  mistral3, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5,
+  vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 194 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+parallel.sharding: zero3 + precision: mixed | 214 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
   zero_offload | bert, bloom, cohere, dbrx, deberta_v2, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mistral3,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5, vit, whisper
-parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
@@ -3032,7 +3062,7 @@ precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, 
 precision: fsdp + weight_dtype: 16 bits | 49 | flat_adapters, fully_shard_more, preference_shared, sharded_bits,
   sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, ministral3, phi, phi3
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
-precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
+precision: mixed + quantization: nf4 | 3 | preference_zero, zero | gemma2, qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
