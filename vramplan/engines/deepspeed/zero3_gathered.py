@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
@@ -24,6 +25,19 @@ GATHERED = "gathered"  # component of the answer
 
 
 MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
+
+
+class NoTape:
+    """The tape of a walk without tensors."""
+
+    recomputing = None
+    unrolled = False
+
+    def relabel(self, tensor: Any, category: str) -> None:
+        """There is none."""
+
+    def several(self, *given: Any) -> None:
+        """There is none."""
 
 
 class Handle:

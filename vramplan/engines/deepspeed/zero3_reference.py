@@ -17,7 +17,7 @@ from typing import Any
 from vramplan.engines.deepspeed.modules import OuterEntry
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.engines.deepspeed.zero3_gathered import GATHERED, Handle
+from vramplan.engines.deepspeed.zero3_gathered import GATHERED, Handle, NoTape
 from vramplan.engines.deepspeed.zero3_gathering import Gathering
 from vramplan.engines.deepspeed.zero3_policy import OUTER_MODULES, Zero3Policy
 from vramplan.replay.recorder import Tape, rounded
@@ -128,20 +128,11 @@ class Again3(Reference3):
         return 0, False
 
 
-class _Nothing:
-    """The tape of a walk without tensors."""
-
-    recomputing = None
-
-    def relabel(self, tensor: Any, category: str) -> None:
-        """There is none."""
-
-
 class _Arrivals(Gathering):
     """The walk of the first pass from which small parameters stay: how they come, without a tensor."""
 
     def __init__(self, policy: Zero3Policy, order: Order) -> None:
-        nothing: Any = _Nothing()
+        nothing: Any = NoTape()
         super().__init__(nothing, policy, order)
         self.small: list[int] = []
 
