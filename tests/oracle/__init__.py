@@ -85,7 +85,11 @@ megatron-core 0.16.1 with what Transformer Engine's kernels allocate.
 `policy.json` holds the step of TRL 1.16.0's GRPO over random configurations with other techniques: its head, its loss
 up to the metrics, and a reference model that lies beside the policy and does not run in a step.
 `preference_shared.json` holds that and preference training under DDP, FSDP2, where the reference is one unit, and
-FSDP1. There the reference of GRPO has scored completions once before the step that is traced.
+FSDP1. There the reference of GRPO has scored completions once before the step that is traced. `preference_zero.json`
+holds it under ZeRO. With stage 3 the reference has an engine of its own and has run twice before that step: in the
+second pass its small parameters come to stay.
+
+`stepped_shared.json` holds LOMO and GaLore under FSDP2.
 
 `pairs.json` holds random small configurations with several techniques at once, as each of them was traced alone;
 preference training with an adapter has the model without it as the reference (TRL's use_adapter), which stores no

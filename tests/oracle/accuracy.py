@@ -95,6 +95,7 @@ stablelm, nemotron, helium |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `policy.json` | the step of TRL 1.16.0's GRPO, without a reference and with one |
 | `preference_shared.json` | preference training, reward models and GRPO under DDP, FSDP1 and FSDP2 |
+| `preference_zero.json` | preference training and GRPO under ZeRO |
 | `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |
 | `half_logits.json` | losses over logits of 16 bits |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
@@ -115,6 +116,7 @@ evaluation and generation beside training |
 | `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_decoders.json`, \
 `sharded_spaces.json`, `sharded_tiles.json`, `sharded_bits.json` \
 | FSDP2; its states on the host; quantized weights under FSDP2 and DDP |
+| `stepped_shared.json` | LOMO and GaLore under FSDP2 |
 | `flat_parameter.json`, `flat_host.json`, `flat_adapters.json` | FSDP1; its states on the host, with activations \
 there and without; LoRA and QLoRA in units of PEFT's policy |
 | `zero.json`, `zero_offload.json`, `zero_adapters.json` | DeepSpeed 0.19.8's ZeRO; states on the host and on NVMe; \

@@ -44,6 +44,8 @@ ROWS = {
     "preference": 94,
     "policy": 84,
     "preference_shared": 102,
+    "preference_zero": 69,
+    "stepped_shared": 27,
     "padding": 61,
     "checkpoints": 200,
     "fp8": 65,

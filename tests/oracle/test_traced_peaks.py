@@ -36,6 +36,8 @@ UNDECLARED = {
     "preference",
     "policy",
     "preference_shared",
+    "preference_zero",
+    "stepped_shared",
     "padding",
     "fp8",
     "fully_shard",

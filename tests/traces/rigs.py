@@ -102,6 +102,7 @@ FSDP2 = Rig(
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
         *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations", "zeroed_late_shared"),
         "preference_shared",
+        "stepped_shared",
         "distilbert_shared",
         "whisper_shared",
         "dbrx_shared",
@@ -129,6 +130,7 @@ ZERO = Rig(
         "electra_zero",
         "modernbert_zero",
         "whisper_zero",
+        "preference_zero",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )

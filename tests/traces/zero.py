@@ -91,7 +91,9 @@ def traced_on(job: ResolvedJob, rank: int | None) -> dict[str, int]:
             stack.callback(distributed.destroy_process_group)
             stack.enter_context(patch.dict(os.environ, {key.upper(): str(one) for key, one in group.items()}))
             stack.enter_context(patch.multiple(torch.cuda, **CUDA))
-            return loop._replace(model=_engine(job, loop, stack), optimizer=None)
+            own_engine = _engine(job, loop, stack)
+            beside = loop.reference and _reference_engine(job, loop.reference, stack)
+            return loop._replace(model=own_engine, optimizer=None, reference=beside)
 
         for owner, name, own in (
             (torch.Tensor, "record_stream", lambda *_: None),
@@ -100,12 +102,27 @@ def traced_on(job: ResolvedJob, rank: int | None) -> dict[str, int]:
             (steps, "Truth", lambda: truth),
             (steps, "prepare_without_data", wrapped),
             (steps, "one_step", partial(_one_step, truth)),
+            (steps, "_first_step", _first_steps(steps._first_step)),
             (steps, "optimizer_of", _optimizer_of(steps.optimizer_of)),
         ):
             stack.enter_context(patch.object(owner, name, own))
         stack.enter_context(patch.dict(os.environ, ENVIRONMENT))
         phases = steps.without_data(job)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def _first_steps(plain: Callable[..., None]) -> Callable[..., None]:
+    """A reference of stage 3 keeps its small parameters from the second pass on, so that the third is as all others.
+
+    Source: deepspeed/runtime/zero/partitioned_param_coordinator.py, release_sub_module.
+    """
+
+    def made(loop: Any, enter: Callable[[str], None]) -> None:
+        plain(loop, enter)
+        if loop.reference is not None and loop.job.sharding.kind == ZERO3:
+            plain(loop, enter)
+
+    return made
 
 
 def _optimizer_of(plain: Callable[[ResolvedJob, Any], Any]) -> Callable[[ResolvedJob, Any], Any]:
@@ -181,6 +198,29 @@ def _engine(job: ResolvedJob, loop: Any, stack: contextlib.ExitStack) -> Any:
     trained = [one for one in model.parameters() if one.requires_grad]
     given = {"model_parameters": trained} if optimizer is None else {"optimizer": optimizer}
     return deepspeed.initialize(model=model, config=_configuration(job, loop.micro_steps), **given)[0]
+
+
+def _reference_engine(job: ResolvedJob, reference: Any, stack: contextlib.ExitStack) -> Any:
+    """The engine around a reference of preference training, which has no optimizer; without stage 3 it is the model.
+
+    Source: trl 1.16.0, models/utils.py, prepare_deepspeed.
+    """
+    import deepspeed
+
+    assert job.sharding is not None
+    if job.sharding.kind != ZERO3:
+        return reference
+    configuration = _configuration(job, 1)
+    configuration.pop("optimizer", None)
+    stage = configuration["zero_optimization"]
+    stage.pop("offload_optimizer", None)
+    zero = job.sharding.zero
+    if zero is not None and zero.beside is not None:
+        stage["stage3_prefetch_bucket_size"], stage["stage3_param_persistence_threshold"] = zero.beside
+    stack.enter_context(patch.object(type(reference), "to", lambda self, *_, **__: self))
+    engine = deepspeed.initialize(model=reference, config=configuration)[0]
+    engine.eval()
+    return engine
 
 
 class _Drive:

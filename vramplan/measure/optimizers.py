@@ -13,10 +13,12 @@ import torch
 
 from vramplan.measure.parts import paths
 from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
+from vramplan.planner.setups import iteration_of
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.precision import precision_of
 from vramplan.replay.techniques.clipping import PARTIAL_NORMS
-from vramplan.values.job import ResolvedJob
+from vramplan.replay.techniques.trained import frozen_words
+from vramplan.values.job import BEFORE_BACKWARD, ResolvedJob
 
 RATE = 1e-4
 IN_8_BITS = "8bit"
@@ -91,9 +93,18 @@ def optimizer_of(job: ResolvedJob, model: Any) -> Any:
     """The optimizer of every trained weight; None where each weight is stepped in backward."""
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     if job.trained_blocks == "badam":
-        steps = 3  # it counts from 1 on: then the second step is the last one of its block
+        # it counts from 1 on: then the second step is the last one of its block, or the third where two come before
+        steps = 4 if job.zero_grad == BEFORE_BACKWARD else 3
         base, named = _made(job, model, trained), list(model.named_parameters())
-        return import_module("badam").BlockOptimizer(base, named, switch_block_every=steps, verbose=0)
+        first = frozen_words(iteration_of(job)) != job.frozen
+        turns = {"switch_mode": "ascending" if first else "descending", "switch_block_every": steps}
+        start = 0 if first else job.model.layers - 1
+        made = import_module("badam").BlockOptimizer(base, named, start_block=start, verbose=0, **turns)
+        sizes = [sum(one.numel() for name, one in named if prefix[0] in name) for prefix in made.block_prefix_list]
+        others = [number for number in range(len(sizes)) if number != start]
+        if others:  # its own order is a random one: the next block is the one that needs most
+            made.current_block_idx = max(others, key=sizes.__getitem__)
+        return made
     if job.optimizer == LOMO:
         return import_module("lomo_optim").Lomo(model, lr=RATE)
     if job.optimizer_in_backward:

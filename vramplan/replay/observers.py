@@ -296,10 +296,17 @@ class Sharding(Observer):
     norm_with_head = False  # the last norm and the head are a unit
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
+    def whole_shape(self, parameter: Parameter) -> Shape:
+        """That of the matrix of which a parameter that is stepped may be the rows of one device."""
+        return parameter.shape
+
     gradients_in_pieces = False  # those of shards lie in one piece for each unit, and not with the parameters
 
     def let_gradients_go(self) -> None:
         """No shard has its gradient any more, before the step is over."""
+
+    def let_gradient_go(self, shard: Parameter) -> None:
+        """This shard has its gradient no more: with the last one of its unit the piece goes that they lie in."""
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """The function that builds a block, given the one that builds it on a single device."""
@@ -335,6 +342,13 @@ class Sharding(Observer):
     def turn(self, block: int) -> int:
         """Which one a block is of several after which the same comes again."""
         return 0
+
+    def beside(self, recipe: Any, same: Trained | None) -> Sharding | None:
+        """Who shares another model, which is about to run without gradients, where that is not each device for itself.
+
+        `same`: it is the model that trains, with its adapter switched off by this.
+        """
+        return self if self.walks_others else None
 
     def begin_other(self, recipe: Any) -> None:
         """A second model is about to run, which shares its blocks for itself and has no backward.

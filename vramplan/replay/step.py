@@ -214,9 +214,10 @@ class Iteration:
             self.buffers = [*self.buffers, *one.buffers()]
         tape.parameters = self.shards.after_backward()
         of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
+        began.clear()
+        self.optimizer.after_backward()
         if self.carried is None and not of_last_stage:
             self.outputs.clear()
-        began.clear()
 
     def step(self) -> None:
         """Clipping, the optimizer's step, and zero_grad(set_to_none=True), which a loop may leave for later."""

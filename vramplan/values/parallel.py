@@ -43,8 +43,9 @@ class Zero(NamedTuple):
     sub_group_size: int = 1_000_000_000  # stage 3: of the parameters that are stepped at a time
     drive_buffers: int | None = None  # stage 3: through which an optimizer on NVMe passes; None: it is not there
     parameter_drive: ParameterDrive | None = None  # stage 3: None: the parameters are not there
+    beside: tuple[int, int] | None = None  # stage 3: of a reference the second and the third of these; None: the same
     allgather_bucket_size: int | None = None  # decides nothing, and is kept for the echo; None: not said
-    contiguous_gradients: bool = True  # else stage 3 leaves gradients where they are until they are reduced
+    contiguous_gradients: bool = True  # else gradients stay where they are until they are reduced
 
 
 BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by, or FSDP gathers at once

@@ -32,8 +32,7 @@ def test_the_weights_of_a_reference_are_shared_where_those_of_the_model_are(shar
     itemsize = 4 if sharding == "fsdp" else 2  # TRL loads both models in fp32, and DeepSpeed makes them 16 bits
     share = 1 if sharding == "zero2" else DEVICES  # TRL gives the reference stage 0 below stage 3
     assert states(decision, "reference") == pytest.approx(parameters * itemsize / share, rel=0.01)
-    told = any("loss dpo was never traced together" in said for said in decision.job.composed)
-    assert told == (sharding != "fsdp")
+    assert not any("loss dpo was never traced together" in said for said in decision.job.composed)
 
 
 def test_four_bit_weights_are_shared_as_they_are_packed() -> None:
@@ -78,7 +77,7 @@ def test_a_family_that_was_never_traced_with_shards_has_its_part(model: str) -> 
         decision = decide(job(sharding, **keys))
         parameters = decision.record.parameters
         assert states(decision, "weights") == pytest.approx(parameters * itemsize / DEVICES, rel=0.01)
-        if sharding == "fsdp" and model not in ("mixtral-8x7b", "deepseek-v2-lite"):  # of which there are rows
+        if sharding == "fsdp" and model in ("mpt-7b", "flan-t5-base"):  # of the others there are rows
             assert any(said.startswith("model ") for said in decision.job.composed)
 
 

@@ -56,7 +56,6 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
     [
         ("--sharding ddp --gpus 4 --reduce-bucket-size 5", "reduce_bucket_size", "belongs to parallel.sharding"),
         ("--sharding zero2 --gpus 4 --sub-group-size 5", "sub_group_size", "belongs to parallel.sharding zero3"),
-        ("--sharding zero2 --gpus 4 --no-contiguous-gradients", "contiguous_gradients", "not modelled"),
         ("--sharding zero2 --gpus 4 --reduce-bucket-size 0", "reduce_bucket_size", "holds no gradient"),
         ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "use mixed-bf16"),
         ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "not modelled"),

@@ -14,6 +14,8 @@ def basis_of_zero(record: Record, job: ResolvedJob, alone: dict[str, str]) -> di
     kind, zero, devices = job.sharding.kind, job.sharding.zero, job.sharding.shards
     part = f"/ {devices} devices"
     buckets = "2 buckets" if zero.overlap_comm else "a bucket"
+    if not zero.contiguous_gradients and "optimizer" not in job.offload:
+        buckets = "copies"
     flat = "all in one buffer" if trains_all(job) else "what is trained in one buffer"
     basis = {
         "weights": f"{alone['weights']}, {flat}",

@@ -47,9 +47,6 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
     fields = raw.fields.fields("parallel") or raw.fields
     given = dict(raw.zero or {})
     contiguous = given.get("contiguous_gradients") is not False
-    if not contiguous and kind != "zero3":
-        message = f"false is not modelled with {kind}: gradients are copied into a contiguous bucket"
-        fields.refuse("contiguous_gradients", message, hint="leave it out, or zero3")
     if "allgather_bucket_size" in given:
         message = "parallel.allgather_bucket_size decides nothing: DeepSpeed 0.19.8 gathers each flat buffer in place"
         resolver.warnings.append(message)
@@ -74,8 +71,26 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
             drive_buffers=drive_buffers(resolver, fields, given, kind),
             parameter_drive=parameter_drive(resolver, fields, given, kind),
             **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
+            beside=_sizes_beside(resolver, sizes) if kind == "zero3" else None,
         ),
     )
+
+
+def _sizes_beside(resolver: Resolver, sizes: dict[str, int]) -> tuple[int, int] | None:
+    """Of the engine of a reference, which is made before the Trainer sizes what is `auto`: DeepSpeed then has defaults.
+
+    What a job says as the Trainer would count it is taken for `auto`.
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__; transformers 5.23.0, integrations/deepspeed.py,
+    deepspeed_init (trainer_config_finalize); deepspeed/runtime/config_utils.py, DeepSpeedConfigModel.__init__.
+    """
+    model = resolver.model_shape
+    if model is None or not under(resolver.runtime).sizes_buckets_by_width:
+        return None
+    ahead, small = (
+        DEFAULTS[key] if sizes[key] == AUTO[key](model.hidden_size) else sizes[key]
+        for key in ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
+    )
+    return ahead, small
 
 
 def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int:

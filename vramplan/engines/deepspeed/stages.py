@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.engines.deepspeed import zero3, zero3_policy
+from vramplan.engines.deepspeed.in_place import InPlace
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
@@ -14,7 +15,7 @@ from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.engines.deepspeed.zero3_plan import plan_of
 from vramplan.options.words import VECTOR_OPTIMIZERS
-from vramplan.replay.models.modules import Recipe, Segment
+from vramplan.replay.models.modules import DPO_ADAPTER_OFF, KTO_ADAPTER_OFF, Recipe, Segment
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.optimizers import MOMENTS
@@ -23,6 +24,8 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding import Way
 from vramplan.replay.techniques import Shards
+
+SWITCHED_OFF = (DPO_ADAPTER_OFF, KTO_ADAPTER_OFF)  # losses for which the model runs again without its adapter
 
 
 def stacks_of(recipe: Recipe) -> tuple[tuple[Segment, ...], ...]:
@@ -57,12 +60,14 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             # DeepSpeed gathers ahead at modules without parameters too, such as the dropouts of LoRA, so that it looks
             # further than this walk: with one function for several layers few modules are left that have some
             keeps_frozen=setup.adapter is not None and bool(setup.adapter.kernels),
+            learns=setup.loss not in SWITCHED_OFF,
             own_adam=setup.optimizer in ADAM,
             bounds_norm=setup.max_gradient_norm is not None,
             steps=_steps_of(setup),
         )
         # gradients that stay where they are are those of each block
         every = tape.unrolled or tape.is_certain or not setup.sharding.zero.contiguous_gradients
+        every = every or not of_stage_3.learns
         plan = None
         if not every:
             plan = plan_of(
@@ -93,6 +98,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     )
     if setup.offload:
         return Offloaded(tape, policy, order)
+    if not setup.sharding.zero.contiguous_gradients:
+        return InPlace(tape, policy, order)
     return ZeroIteration(tape, policy, order)
 
 

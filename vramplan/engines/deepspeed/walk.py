@@ -13,9 +13,10 @@ from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
-from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment, Slice
+from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, SCORED, Recipe, Segment, Slice
 from vramplan.replay.models.parts import block_kinds, blocks_are_alike
 from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.reentrant import RunsReentrantly
 from vramplan.replay.tensors import Parameter
@@ -32,25 +33,27 @@ def order_of(
     with_uses: bool = False,
     asks_inputs: bool = False,
     reentrant: bool = False,
+    forward_alone: bool = False,
 ) -> Order:
     """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
 
     `with_uses`: modules are followed too, those that checkpoints run again among them, and parameters that are not
     trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
     `reentrant`: checkpoints are, which leave what they train out of the graph if they are given nothing that needs a
-    gradient.
+    gradient. `forward_alone`: gradients are off, and there is no backward.
     """
     shape = recipe.shape
     in_parts = recipe.tiling is not None or ":" in recipe.loss  # of which there are as many as the sequence has
     length = recipe.sequence_length if in_parts else shape.image_tokens + 3
     small = recipe._replace(sequence_length=length, target_length=None)
-    if recipe.loss in OUTSIDE_LOSSES.values():  # which is made of what the model returns: the order is that of its own
+    # what is made of what the model returns has the order of its own loss, unless the head is no module then
+    if recipe.loss in OUTSIDE_LOSSES.values() and not (with_uses and recipe.loss in SCORED):
         small = small._replace(loss=CAUSAL_LM)
     if not with_uses and not reentrant:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)
-    named = _Key(trained, (*key, asks_inputs, with_uses, reentrant))
-    short = shortened(small.segments) if _repeats(small, trained) else None
+    named = _Key(trained, (*key, forward_alone, asks_inputs, with_uses, reentrant))
+    short = shortened(small.segments) if _repeats(small, trained) and not forward_alone else None
     if short is not None:
         segments, units = short
         blocks = sum(segment.times * segment.blocks for segment in segments)
@@ -87,7 +90,7 @@ class _Key:
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
     train(tape, key.trained.again())
-    asks_inputs, with_uses, reentrant = (bool(one) for one in key.key[-3:])
+    forward_alone, asks_inputs, with_uses, reentrant = (bool(one) for one in key.key[-4:])
     if asks_inputs:
         tape.observe(AsksInputs(tape))
     if reentrant:
@@ -97,13 +100,15 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
+    tape.no_grad = forward_alone
     output = network(*arguments)
-    loss = output.loss
+    loss = output.loss if recipe.loss not in SCORED else sum_all(output.logits.log_probabilities)
     del output
     if noted.asked:  # before anything else, and when backward begins
         noted.uses.insert(0, noted.asked)
-        noted.uses.append(noted.asked)
-    backward(tape, loss)
+        noted.uses += [] if forward_alone else [noted.asked]
+    if not forward_alone:
+        backward(tape, loss)
     found = [one for one in tape.parameters if with_uses or one.node is not None]  # as they are registered
     made = [one for one in noted.created if with_uses or one.node is not None]
     early = EARLY.get(recipe.shape.family)

@@ -380,17 +380,27 @@ class ZeroIteration(Shards):
         total = tape.new("div", (), FP32, False)
         tensors = len(slices) + (self.padding is not None)
         flat = (
-            tape.new("cat", (layout.part,), self.policy.dtype, False, category="gradients") if tensors > 1 else self.own
+            tape.new("cat", (layout.part,), self.policy.dtype, False, category="gradients")
+            if tensors > 1
+            else self.whole_own()
         )
         self.fp32: Tensor | None = flat
         if self.policy.dtype is not FP32:
             self.fp32 = tape.new("_to_copy", (layout.part,), FP32, False, category="gradients")
         del flat
-        self.own = self.padding = None
+        self.let_own_go()
         if self.policy.bounds_norm:
             scale_by_norm(tape)
-        del scaled, total
         step_flat(tape, layout.part, self.policy.steps)
+        del scaled, total
+
+    def whole_own(self) -> Tensor | None:
+        """The gradient of the only parameter that the part has something of."""
+        return self.own
+
+    def let_own_go(self) -> None:
+        """The averaged gradients go: they were put together."""
+        self.own = self.padding = None
 
     def _look_for_overflow(self) -> None:
         """Whether the largest and the smallest number of each gradient are finite: none but scalars, most for the last.

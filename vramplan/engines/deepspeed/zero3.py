@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
+from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES, scale_by_norm, step_flat
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
+from vramplan.engines.deepspeed.zero3_reference import Again3, Reference3
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
@@ -40,6 +44,22 @@ class Zero3(Turning, Shards):
         self.norms: list[Tensor] = []
 
     # ------------------------------------------------------------------------------------------------ the model
+    hosts_parameters = False
+
+    def beside(self, recipe: Any, same: Trained | None) -> Reference3 | None:
+        """A reference has an engine of its own, unless it is the model itself."""
+        if same is not None:
+            key = ("switched off", self.order.sizes, self.order.trained)
+            order = order_of(recipe, same, key, with_uses=True, forward_alone=True)
+            return Again3(self, order, hosts_parameters=self.hosts_parameters)
+        order = order_of(recipe, Trained(), ("reference",), with_uses=True, forward_alone=True)
+        zero = self.policy.zero
+        if zero.beside is not None:
+            ahead, small = zero.beside
+            zero = zero._replace(prefetch_bucket_size=ahead, param_persistence_threshold=small)
+        policy = self.policy._replace(zero=zero, keeps_frozen=False)
+        return Reference3(self.tape, policy, order, hosts_parameters=self.hosts_parameters)
+
     def before_forward(self) -> None:
         """Small parameters are there, and the modules that hold the others begin to gather them."""
         self._gather_small()
@@ -165,6 +185,7 @@ class Zero3(Turning, Shards):
         for one in [one for one in self.whole if not self.stays[one]]:
             del self.whole[one]
         self.coming.clear()
+        self.viewed.clear()
         self.losses.clear()
         return [Parameter(self.tape, "flat", (group,), self.policy.dtype, 1, True) for group in self.groups()]
 

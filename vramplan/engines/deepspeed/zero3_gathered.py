@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
@@ -24,6 +25,19 @@ GATHERED = "gathered"  # component of the answer
 
 
 MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
+
+
+class NoTape:
+    """The tape of a walk without tensors."""
+
+    recomputing = None
+    unrolled = False
+
+    def relabel(self, tensor: Any, category: str) -> None:
+        """There is none."""
+
+    def several(self, *given: Any) -> None:
+        """There is none."""
 
 
 class Handle:
@@ -88,6 +102,8 @@ class Gathered(Observer):
 
     def _prefetch(self) -> None:
         """Gather what comes next, up to a number of elements."""
+        if not self.policy.learns:
+            return
         zero = self.policy.zero
         room = min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size)
         ahead: list[int] = []
@@ -160,6 +176,10 @@ class Gathered(Observer):
         for one in members:
             if one in self.recomputed:
                 continue  # it belongs to the module whose backward made it run again
+            if not self.policy.learns:  # all goes then, small ones too
+                if not self.held[one] and one in self.whole:
+                    self._drop(one)
+                continue
             if self.stays[one] or self.held[one] or self.fetched_for[one] > self.step or one not in self.whole:
                 continue
             steps = self.comes[one]
@@ -186,7 +206,8 @@ class Gathered(Observer):
             self.whole.update({one: self._arrive(one, "weights") for one in small})
             return
         # nothing else happens meanwhile, and all but those of 8 bits go together: equal ones are one event
-        apart = self.eight_bits | self._held_otherwise() if not self.tape.unrolled else frozenset(small)
+        alike = self.policy.learns and not self.tape.unrolled  # they go one by one
+        apart = self.eight_bits | self._held_otherwise() if alike else frozenset(small)
         copies = Counter([self.parts[one] for one in small if one not in apart])
         shared: dict[int, Tensor] = {}
         for one in small:

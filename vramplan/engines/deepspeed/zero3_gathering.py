@@ -32,6 +32,8 @@ from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.recorder import Node, Tape
 from vramplan.replay.tensors import Parameter, Tensor
 
+STACKED = 3  # dimensions of weights that modules make views of: those of several experts, and of convolutions
+
 
 class Gathering(Gathered):
     """The walk of one iteration over modules: what is gathered, and when it goes."""
@@ -44,6 +46,9 @@ class Gathering(Gathered):
         self.awaited: dict[tuple[int, ...], int] = {}  # how often backward has to come to a module before it is over
         self.leaf_of = {one: leaf for leaf in order.leaves for one in leaf}
         self.around = Around()
+        self.stacked: set[int] = set()  # weights of which operators save views
+        self.experts: dict[int, int] = {}  # the numbers of weights of several experts
+        self.viewed: dict[int, Tensor | None] = {}  # what these views hold of weights that have gone
         self.entry: ModuleRun | None = None  # the module of several operators that runs
         self.in_backward: ModuleRun | None = None
         self.owner: OuterEntry | None = None  # that module, if it has others inside
@@ -84,6 +89,16 @@ class Gathering(Gathered):
         if number in self.whole:
             self.whole[number] = None
 
+    def _drop(self, one: int) -> None:
+        """In forward a view that was saved keeps what was gathered; backward lets go of it with what it gathers."""
+        if one in self.stacked:
+            tape = self.tape
+            if tape.direction == "forward" and tape.frame is None and not tape.no_grad:
+                self.viewed[one] = self.whole[one]
+            else:
+                self.viewed.pop(one, None)
+        super()._drop(one)
+
     def module_over(self) -> None:
         """It has run."""
         self.entry = None
@@ -95,6 +110,10 @@ class Gathering(Gathered):
         is_leaf = bool(self.order.leaves and whole)
         own = whole if is_leaf else self.around.left(own)
         members = tuple([self._number(one) for one in (*own, *read)])
+        if not self.policy.learns and not self.tape.no_grad:
+            # products of experts take weights that are transposed, which is a view, unless they are stored so
+            self.experts.update({id(one): self._number(one) for one in own if len(one.shape) == STACKED})
+            self.stacked.update(self._number(one) for one in read if len(one.shape) == STACKED)
         entry = OuterEntry(own, members, is_told, is_leaf)
         if self.around.enter(entry):
             self._begin_outer(entry)
@@ -162,6 +181,8 @@ class Gathering(Gathered):
         found = members_of(inputs)
         if self.around.owns(found):
             found = ()
+        if self.experts and not self.tape.no_grad:
+            self.stacked.update(number for one in inputs if (number := self.experts.get(id(one))) is not None)
         members = tuple([self._number(one) for one in found]) if found else ()
         if members and members == self.order.asked:
             members = ()

@@ -10,7 +10,7 @@ from typing import Any
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks, blocks_of
-from vramplan.engines.deepspeed.zero3_gathered import Handle
+from vramplan.engines.deepspeed.zero3_gathered import Handle, NoTape
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_turning import Boundary, Stands, TurningPlan, Turns
 from vramplan.replay.models.modules import Segment
@@ -74,19 +74,6 @@ def _alike(met: Met, one: int, other: int) -> bool:
     return all(values[one] == values[other] for values in met)
 
 
-class _Nothing:
-    """The tape of a walk without tensors."""
-
-    recomputing = None
-    unrolled = False
-
-    def relabel(self, tensor: Any, category: str) -> None:
-        """There is none."""
-
-    def several(self, *given: Any) -> None:
-        """There is none."""
-
-
 class _Gradient:
     """One that is there."""
 
@@ -109,7 +96,7 @@ class _Walk(Zero3):
         *,
         is_loose: bool,
     ) -> None:
-        nothing: Any = _Nothing()
+        nothing: Any = NoTape()
         super().__init__(nothing, policy, order)
         self.blocks, self.queued, self.is_loose = blocks, queued, is_loose
         self.happened: list[Any] = []

@@ -28,6 +28,7 @@ class Zero3Policy(NamedTuple):
     bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
     outer_modules: int = OUTER_MODULES
     keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
+    learns: bool = True  # the order of modules is the same in each step, and known
     own_adam: bool = True  # FusedAdam, which has a buffer
     bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
     steps: tuple[str, str] | None = None  # PyTorch's optimizer and its implementation; None: a kernel of another's

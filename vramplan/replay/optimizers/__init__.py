@@ -226,6 +226,9 @@ class Optimizer:
         """Walk the graph; what is there until the callbacks of backward are through."""
         return [loss, *backward(self.tape, loss, received=received)]
 
+    def after_backward(self) -> None:
+        """Backward is over, and its callbacks are through."""
+
     def step(self) -> None:
         """Step all parameters when backward is over."""
         step(self.tape, self.name, self.implementation, self.precision)
@@ -370,6 +373,8 @@ def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
     square: Tensor | None = None
     update: Tensor | None = None
     for parameter in one_by_one(tape, parameters):
+        norm = tape.new("linalg_vector_norm", (), parameter.dtype, False)
+        del norm
         if len(parameter.shape) < 2:
             square = tape.new("mul", parameter.shape, parameter.dtype, False)
             estimate = tape.new("clone", parameter.shape, parameter.dtype, False)
@@ -382,4 +387,6 @@ def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
             del mean
         update = estimate
         del estimate
+        norm = tape.new("linalg_vector_norm", (), parameter.dtype, False)
+        del norm
     del row_mean, column_mean, square, update

@@ -7,12 +7,18 @@ lie in one tensor of three dimensions are no linear layers.
 The step that is modelled is one of those that decompose every gradient anew, each `update_proj_gap` steps (200 by
 default): no other step needs more. The workspace that cuSOLVER asks for inside such a decomposition is not public, and
 not counted.
+
+Where devices share the rows of each matrix (FSDP2), its gradient is gathered whole to be decomposed. A matrix with
+fewer rows than columns is projected from the left: each device has a part of the sum, which is added up for each use,
+and so its moments are whole on every device, as is the update, of which each then takes its rows.
+Source: torch/distributed/tensor/_ops/_math_ops.py, linalg_replicate_strategy; _ops/_matrix_ops.py, mm_like_strategy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.replay.observers import Sharding
 from vramplan.replay.optimizers import one_by_one, own_states
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import FP32, INT32, Parameter, Shape, Tensor
@@ -41,6 +47,25 @@ def low_rank_shape(shape: Shape, rank: int) -> Shape:
     return (rows, min(rank, columns)) if rows >= columns else (min(rank, rows), columns)
 
 
+def whole_shape(parameter: Parameter) -> Shape:
+    """That of the matrix of which the parameter may be the rows of one device."""
+    return parameter.tape.role(Sharding).whole_shape(parameter)
+
+
+def is_summed(parameter: Parameter) -> bool:
+    """Whether each device has a part of the sum that the projected gradient is."""
+    rows, columns = whole_shape(parameter)
+    return rows < columns and parameter.shape[0] < rows
+
+
+def projected_shape(parameter: Parameter, rank: int) -> Shape:
+    """Its gradient in its subspace, on one device."""
+    if is_summed(parameter):
+        return low_rank_shape(whole_shape(parameter), rank)
+    rows, columns = low_rank_shape(whole_shape(parameter), rank)
+    return (min(rows, parameter.shape[0]), columns)
+
+
 def projection_bytes(parameter: Parameter, rank: int) -> int:
     """Bytes of the projection that is kept: rank times the shorter side, or all of it where the gradient is fp32.
 
@@ -48,7 +73,7 @@ def projection_bytes(parameter: Parameter, rank: int) -> int:
     A 16-bit gradient is cast to fp32 before, and the slice back to 16 bits after, which makes a tensor of its own.
     Source: galore_torch/galore_projector.py, GaLoreProjector.get_orthogonal_matrix.
     """
-    side = min(parameter.shape)
+    side = min(whole_shape(parameter))
     if parameter.dtype is FP32:
         return rounded(side * side * FP32.itemsize)
     return rounded(min(rank, side) * side * parameter.dtype.itemsize)
@@ -62,7 +87,7 @@ def states(parameter: Parameter, optimizer: str, implementation: str, wide_embed
     if not is_projected(parameter):
         return own_states(parameter, "adamw", implementation)
     rank = rank_of(optimizer)
-    rows, columns = low_rank_shape(parameter.shape, rank)
+    rows, columns = projected_shape(parameter, rank)
     return 2 * rounded(rows * columns * parameter.dtype.itemsize) + projection_bytes(parameter, rank)
 
 
@@ -95,16 +120,28 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
             if updates:
                 projection = decompose(tape, parameter, rank)
                 del projection  # it replaces the one that is among the states
-            shape = low_rank_shape(shape, rank)
-            gradient = tape.new("mm", shape, dtype, False)
+            shape = projected_shape(parameter, rank)
+            if is_summed(parameter):
+                columns = tape.new("clone", (shape[0], parameter.shape[0]), dtype, False)
+                gradient = tape.new("mm", shape, dtype, False)
+                del columns
+                for times in (1, 2):  # for the first moment, and twice for the second
+                    sums = [tape.new("all_reduce", shape, dtype, False) for _ in range(times)]
+                    del sums
+            else:
+                gradient = tape.new("mm", shape, dtype, False)
         denominator = tape.new("sqrt", shape, dtype, False)
         update = tape.new("div", shape, dtype, False)
         if is_projected(parameter):
-            full = tape.new("mm", parameter.shape, dtype, False)
-            scaled = tape.new("mul", parameter.shape, dtype, False)
+            back = whole_shape(parameter) if is_summed(parameter) else parameter.shape
+            full = tape.new("mm", back, dtype, False)
+            scaled = tape.new("mul", back, dtype, False)
             del full
             update = scaled
             del scaled
+            if is_summed(parameter):
+                own = tape.new("clone", parameter.shape, dtype, False)
+                del own
     del gradient, denominator, update
 
 
@@ -116,23 +153,26 @@ def decompose(tape: Tape, parameter: Parameter, rank: int) -> Tensor:
     Source: galore_torch/galore_projector.py, GaLoreProjector.get_orthogonal_matrix; aten/src/ATen/native/cuda/linalg/
     BatchLinearAlgebraLib.cpp, svd_cusolver and svd_cusolver_gesvdjBatched; BatchLinearAlgebra.cpp, _linalg_svd_out.
     """
-    rows, columns = parameter.shape
+    rows, columns = whole_shape(parameter)
     side = min(rows, columns)
     half = parameter.dtype is not FP32
     _matrix = tape.new("_to_copy", parameter.shape, FP32, False) if half else None
+    gathered: Tensor | None = None
+    if parameter.shape[0] < rows:
+        gathered = tape.new("all_gather", (parameter.shape[0] * tape.role(Sharding).rows_among, columns), FP32, False)
     left = tape.new("_linalg_svd", (rows, side), FP32, False)
     right = tape.new("_linalg_svd", (side, columns), FP32, False)
     _values = tape.new("_linalg_svd", (side,), FP32, False)
     info = tape.new("_linalg_svd", (), INT32, False, category="workspace")
-    copy = tape.new("_linalg_svd", parameter.shape, FP32, False, category="workspace")
+    copy = tape.new("_linalg_svd", (rows, columns), FP32, False, category="workspace")
     longest = max(rows, columns)
     if longest <= LARGEST_BATCHED_SIDE and rows != columns:
         whole = tape.new("_linalg_svd", (longest, longest), FP32, False, category="workspace")
         del whole
-    del info, copy
+    del info, copy, gathered
     rank = min(rank, side)
     diagonal = tape.new("diag_embed", (rank, rank), FP32, False)
-    _product = tape.new("mm", low_rank_shape(parameter.shape, rank), FP32, False)
+    _product = tape.new("mm", low_rank_shape((rows, columns), rank), FP32, False)
     del diagonal
     if half:
         return tape.new("_to_copy", (rank, columns) if rows >= columns else (rows, rank), parameter.dtype, False)

@@ -1,7 +1,8 @@
 """LOMO as lomo-optim 0.1.1 has it: plain SGD without states, stepped in backward (arXiv:2306.09782).
 
 A hook of each weight's gradient steps those that came before it, so one gradient is alive beside the one that is being
-made. Without clipping and loss scaling: with either, backward runs twice.
+made. FSDP2 sets the gradients of its shards without calling their hooks, so that all are stepped when backward is over.
+Without clipping and loss scaling: with either, backward runs twice.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramplan.replay.autograd import backward
-from vramplan.replay.observers import Observer
-from vramplan.replay.optimizers import Optimizer
+from vramplan.replay.observers import Observer, Sharding
+from vramplan.replay.optimizers import Optimizer, one_by_one
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -66,11 +67,35 @@ class Lomo(Optimizer, Observer):
     def backward(self, loss: Tensor, *, received: bool) -> list[Any]:
         """Walk the graph and step on the way."""
         self.waiting: list[Parameter] = []
+        self.losses: list[Tensor] = []
+        if self.tape.role(Sharding).reduces_in_backward:
+            self.losses.append(loss)
+            return super().backward(loss, received=received)
         self.tape.observe(self)
         backward(self.tape, loss, received=received)
         step_waiting(self.waiting)
         self.tape.ignore(self)
         return []
+
+    def after_backward(self) -> None:
+        """Shards are stepped in the order of the model, each as a waiting weight is, beside the loss.
+
+        A gradient is a view of what was reduced for its unit, which goes with the last one.
+        """
+        shards = self.tape.role(Sharding)
+        if not shards.reduces_in_backward:
+            return
+        gradient: Tensor | None = None
+        weight: Tensor | None = None
+        self.tape.category = "temporaries"
+        for one in one_by_one(self.tape, [one for one in self.tape.parameters if one.node is not None]):
+            if one.dtype is not FP32:
+                gradient = self.tape.new("_to_copy", one.shape, FP32, False)
+            shards.let_gradient_go(one)
+            if one.dtype is not FP32:
+                weight = self.tape.new("_to_copy", one.shape, FP32, False)
+        del gradient, weight
+        self.losses.clear()
 
     def before_accumulate(self, parameter: Parameter) -> None:
         """The next gradient is there."""

@@ -80,6 +80,7 @@ class Collectives(Shards):
             self.on_host.append(Shard(prod(shape), dtype, whole.copies, whole.node is not None, self._moves()))
             shard.quantized = (0, *shard.quantized[1:])  # nothing of it is on the device
         shard.path, shard.part, shard.idle, shard.is_table = whole.path, whole.part, whole.idle, whole.is_table
+        shard.in_linear = whole.in_linear
         return shard
 
     def _moves(self) -> int:

@@ -30,7 +30,7 @@ from vramplan.replay.sharding.units import (
     outside_weights,
     own_part,
 )
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Shape, Tensor
 
 
 class FullyShard(Collectives):
@@ -64,6 +64,9 @@ class FullyShard(Collectives):
         )  # the last one of a part of the model, and whose it is
         self.host_states: HostStates | None = None
         self.wholes: tuple[Parameter, ...] = ()  # of the shards that are stepped
+        self.shards: list[Parameter] = []
+        self.whole_shapes: dict[int, Shape] = {}
+        self.last_shards: dict[int, GatheredUnit] = {}  # of each unit the last of them, in the order of the model
         self.inputs_dtype, self.norm_with_head = policy.inputs, policy.norm_with_head
         self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
 
@@ -206,6 +209,8 @@ class FullyShard(Collectives):
         self.reducing = None
         self.wholes = tuple(self.tape.parameters)
         found = [self._shard(one) for one in self.wholes]
+        self.shards = found
+        self.whole_shapes = {id(own): whole.shape for own, whole in zip(found, self.wholes, strict=True)}
         self._tell_host()
         return found
 
@@ -260,6 +265,25 @@ class FullyShard(Collectives):
             unit.gradient = None
             unit.others.clear()
 
+    def whole_shape(self, parameter: Parameter) -> Shape:
+        """That of all rows."""
+        return self.whole_shapes.get(id(parameter), parameter.shape)
+
+    def let_gradient_go(self, shard: Parameter) -> None:
+        """With the last shard of a unit its piece."""
+        if not self.last_shards:
+            units = {id(one): unit for unit in self.order for one in unit.parameters}
+            last = {
+                id(units[id(whole)]): (own, units[id(whole)])
+                for whole, own in zip(self.wholes, self.shards, strict=True)
+                if own.node is not None
+            }
+            self.last_shards = {id(own): unit for own, unit in last.values()}
+        unit = self.last_shards.get(id(shard))
+        if unit is not None:
+            unit.gradient = None
+            unit.others.clear()
+
     def after_step(self) -> None:
         """The gradients go, and what no backward has freed."""
         for unit in self.order:
@@ -270,6 +294,9 @@ class FullyShard(Collectives):
         """Nothing more will be asked."""
         self.order.clear()
         self.visits.clear()
+        self.last_shards.clear()
+        self.whole_shapes.clear()
+        self.shards = []
         self.wholes = ()
 
     def annotate(self, record: Record) -> None:

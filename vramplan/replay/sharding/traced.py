@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.engines import engine_of
-from vramplan.options.words import ADAM_MINI, BITSANDBYTES_OPTIMIZERS, TORCHAO_OPTIMIZERS
+from vramplan.options.words import ADAM_MINI, BITSANDBYTES_OPTIMIZERS, GALORE, TORCHAO_OPTIMIZERS, pattern_word
 from vramplan.replay.models import prefetches_after, shares_by_itself
 from vramplan.replay.models.capable import classifies_itself
 from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
@@ -18,6 +18,10 @@ from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
 
+BY_SHARDS = ("lomo", GALORE)
+"""LOMO's hooks are not called: it steps its shards when backward is over. GaLore multiplies DTensors; the matrices that
+it decomposes are gathered (torch/distributed/tensor/_ops/_math_ops.py)."""
+
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
@@ -31,7 +35,7 @@ def steps_shards(version: int) -> tuple[str, ...]:
     return (
         (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI)
         if version == 1
-        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO)
+        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO, *BY_SHARDS)
     )
 
 
@@ -55,7 +59,7 @@ def refused_with_shards(job: ResolvedJob) -> dict[str, str]:
         # a scalar, logit_scale: torch/distributed/fsdp/_init_utils.py and _fully_shard/_fsdp_init.py raise an error
         "sharding": job.model.code if job.model.task == "contrastive" else "",
         "precision": job.precision if _has_master(job) else "",
-        "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
+        "optimizer": "" if pattern_word(job.optimizer) in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": _of_placement(job),
         "quantization": _of_quantization(job),
         **_of_adapter(job),

@@ -38,6 +38,8 @@ def fused_lm_head(
 ) -> Output:
     """add_fused_lm_head of trl 1.16.0 (trainer/utils.py): scores of the labels instead of logits."""
     tape = hidden.tape
+    for tell in tape.told.asked_by_model:
+        tell(weight)
     batch, length = labels.shape
     hidden = narrow(hidden, 1, length - 1)
     labels = shifted(labels, (batch, length - 1))

@@ -36,13 +36,18 @@ def run_beside(
     """
     before = len(tape.parameters)
     roles, observers = dict(tape.roles), tape.told.observers
-    if whole or not tape.role(Sharding).walks_others:
-        # an engine of its own shares the model, block by block; and where it is the model that trains itself, what is
-        # gathered for it is what the end of the pass before has had
-        tape.dismiss(Sharding)
-    tape.role(Sharding).begin_other(recipe if trained is None else None)
-    tape.tell([one for one in observers if one.walks_others])
+    other = recipe if trained is None else None
     other_trained = None if trained is None else trained()
+    shards = tape.role(Sharding)
+    beside = None if whole else shards.beside(recipe, other_trained)
+    told = [one for one in observers if one.walks_others]
+    if beside is None:
+        tape.dismiss(Sharding)
+    elif beside is not shards:
+        tape.enlist(Sharding, beside)
+        told.append(beside)
+    tape.tell(told)
+    tape.role(Sharding).begin_other(other)
     tape.dismiss(Trained)
     if other_trained is not None:
         train(tape, other_trained)

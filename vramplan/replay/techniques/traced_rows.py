@@ -6,85 +6,86 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5921 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5929 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
   fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
   litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, modernbert, modernbert_shared,
   modernbert_zero, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions,
-  preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
-  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, torchvision, turns, vision, whisper, whisper_shared, whisper_zero, zero, zero_adapters,
-  zero_offload, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
-  llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
-activation_checkpointing: selective | 347 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, policy, preference_shared, replicated,
-  selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
-  tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert,
-  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama,
-  modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit, whisper
+  preference, preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded,
+  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, whisper_shared,
+  whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
+  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
+activation_checkpointing: selective | 348 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, policy, preference_shared,
+  preference_zero, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx,
+  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral, mixtral, mllama, modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit,
+  whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective-layer | 147 | fully_shard_more, fused_lora, liger, losses, more_families, policy,
   preference_shared, replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled,
   titan_replicas, titan_units, zero | bamba, bert, cohere2, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2,
   lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert,
   cohere, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
   nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 637 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+activation_checkpointing: selective-op | 640 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families, policy, preference_shared,
-  selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles, titan, titan_compiled, titan_replicas, titan_units, turns, whisper, zero | apertus,
-  arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit, whisper
+  preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled, titan_replicas, titan_units,
+  turns, whisper, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under torchtitan, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora | 258 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: dora | 262 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, modernbert, more_families, pairs, pairs_beside, policy,
-  preference_shared, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper, zero_adapters
-  | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, modernbert,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  preference_shared, preference_zero, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles,
+  whisper, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
+  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, modernbert, more_families, pairs, pairs_beside, quantized, sharded_units,
   short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
@@ -97,28 +98,28 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1941 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 1967 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases, pairs,
-  pairs_beside, policy, preference_shared, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero,
+  zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: modules_to_save | 171 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2,
@@ -126,26 +127,26 @@ adapter: modules_to_save | 171 | adapted, adapters, adapters_more, deberta_v2, d
   modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta | bert,
   bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
   modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: oft | 56 | adapted, modernbert, policy, preference_shared | bert, cohere2, falcon, gemma2, gemma3_text,
-  glm4, gpt_neox, granite, helium, lfm2, llama, mistral, mixtral, modernbert, olmo2, opt, phi3, qwen2, qwen3_moe |
-  bert, cohere, falcon, gemma2, gemma3, glm4, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt,
-  phi3, qwen_moe
-adapter: over experts | 37 | adapters_more, fully_shard_more, liger, linear, more_families, policy | deepseek_v2,
-  deepseek_v3, glm4_moe, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, olmoe, qwen3_next,
-  qwen_moe
-checkpoint_reentrant: true | 469 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+adapter: oft | 58 | adapted, modernbert, policy, preference_shared, stepped_shared | bert, cohere2, falcon, gemma2,
+  gemma3_text, glm4, gpt_neox, granite, helium, lfm2, llama, mistral, mixtral, modernbert, olmo2, opt, phi, phi3,
+  qwen2, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, helium, lfm2, llama, mixtral, modernbert,
+  neox, olmo2, opt, phi, phi3, qwen_moe
+adapter: over experts | 40 | adapters_more, fully_shard_more, liger, linear, more_families, policy, preference_zero |
+  deepseek_v2, deepseek_v3, glm4_moe, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, olmoe,
+  qwen3_next, qwen_moe
+checkpoint_reentrant: true | 470 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, pairs, policy,
-  preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp,
-  tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba, bert, cohere, cohere2, dbrx, deepseek_v2,
-  distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe,
-  gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral, mistral3, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss,
-  smollm3, stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  seed_oss, stablelm, vit, whisper
+  preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
+  tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba, bert, cohere, cohere2, dbrx,
+  deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
+  glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mistral3, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, seed_oss, smollm3, stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe,
+  gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3,
+  mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -158,26 +159,26 @@ distillation: jsd | 13 | taught | gemma, llama, mistral, olmo2, phi, phi3, qwen2
 distillation: reverse-kl | 23 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama under torchtune,
   mistral, phi, qwen3 | gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 168 | adapted, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master, met, modernbert,
-  optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, whisper,
-  zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, falcon_h1,
-  gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama, mistral,
-  mixtral, modernbert, nemotron_h, olmo2, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, smollm3,
-  whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3,
-  glm4, gpt2, granite, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron_h, neox, olmo2, opt,
-  phi3, qwen3_next, qwen_moe, whisper
+ema: true | 169 | adapted, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master, met, modernbert,
+  optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
+  tiled, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mistral, mixtral, modernbert, nemotron_h, olmo2, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe,
+  smollm3, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2,
+  gemma3, glm4, gpt2, granite, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron_h, neox, olmo2,
+  opt, phi3, qwen3_next, qwen_moe, whisper
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 866 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 870 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
-  more_families, pairs, pairs_beside, policy, preference_shared, quantized, replicated, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, whisper, zero, zero_adapters |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama,
+  more_families, pairs, pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns,
+  whisper, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama,
   modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
   qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
   qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus,
@@ -190,32 +191,33 @@ frozen: parts | 866 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilb
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 155 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert, older_releases,
-  policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, whisper, zeroed_late
-  | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  mistral, mixtral, modernbert, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, smollm3, whisper | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, whisper
+grad_scaler: true | 156 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert, older_releases,
+  policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
+  whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, whisper | bamba, bert, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, olmoe, opt,
+  qwen3_next, qwen_moe, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 471 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+label_smoothing | 473 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, modernbert,
-  more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, whisper | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
-  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
-  whisper
-liger_kernels | 120 | adapted, fused_lora, liger, policy, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2,
-  gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss,
-  llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+  more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, stepped_shared, whisper |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit,
+  whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit, whisper
+liger_kernels | 121 | adapted, fused_lora, liger, policy, preference_zero, tiled, turns | deepseek_v2, deepseek_v3,
+  gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2,
+  qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
+  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 loss: chunked | 723 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
   losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere,
@@ -230,12 +232,14 @@ loss: chunked | 723 | block_kinds, dbrx, decoders, fused_lora, heads, images, li
   mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
-loss: dpo | 286 | losses_more, pairs, preference, preference_shared | arcee, dbrx, deepseek_v2, deepseek_v3, exaone4,
-  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, olmo2, phi, phi3, qwen2,
-  qwen2_moe, qwen3_5_moe_text, qwen3_moe, starcoder2 | arcee, dbrx, deepseek, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mpt, nemotron, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, starcoder2
+loss: dpo | 340 | losses_more, pairs, preference, preference_shared, preference_zero | arcee, cohere, dbrx,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, stablelm, starcoder2 | arcee, cohere, dbrx, deepseek, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, phi,
+  phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: fp32-logits | 56 | distilbert, losses, modernbert, returned, titan, titan_replicas, titan_units, whisper |
   bert, distilbert, llama, llama under torchtitan, modernbert, whisper | bert, distilbert, llama, llama under
   torchtitan, modernbert, whisper
@@ -248,14 +252,15 @@ loss: fused | 268 | adapted, block_kinds, dbrx, decoders, fully_shard_more, fuse
   apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-loss: grpo | 130 | policy, preference_shared | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, bloom, cohere,
-  dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
+  bamba, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
+  stablelm, starcoder2
 loss: half-logits | 57 | dbrx, half_logits | bloom, dbrx, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
   llama, mpt, opt, phi, phi3, qwen3 | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -269,23 +274,23 @@ loss: simpo | 10 | preference, preference_shared | cohere2, llama, olmoe, qwen2_
 loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 770 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
+max_gradient_norm | 777 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images,
   liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, policy, precisions,
-  preference_shared, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
-  titan_compiled, titan_replicas, titan_units, torchvision, turns, whisper, whisper_shared, whisper_zero, zero,
-  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v3,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, torchvision_vit, vit, whisper | apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2,
-  torchvision_vit, vit, whisper
+  preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, whisper,
+  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2,
+  dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama,
+  modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2,
+  torchvision_vit, vit, whisper | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
+  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit, whisper
 offload: activations | 662 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert,
   more_families, pairs, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
@@ -301,17 +306,18 @@ offload: activations | 662 | adapted, block_kinds, checkpoints, dbrx, deberta_v2
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, t5, vit, whisper
-offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
-  zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
-  qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
-  vit
-offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
-  zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
-  qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
-  vit
-offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
-  bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
-  t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+offload: gradients | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
+  zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
+  opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
+  opt, phi, phi3, roberta, t5, vit
+offload: optimizer | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
+  zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
+  opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
+  opt, phi, phi3, roberta, t5, vit
+offload: parameters | 128 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero_adapters,
+  zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, hunyuan_v1_dense, llama,
+  mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, glm,
+  gpt2, hunyuan_v1_dense, llama, neox, opt, phi, phi3, roberta, t5, vit
 optimizer: adafactor | 192 | adapted, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   flat_parameter, frozen, halves, images, linear, modernbert, moe, more_families, optimizers, policy, precisions,
   preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles, torchvision, vision, whisper,
@@ -340,15 +346,15 @@ optimizer: adamw-paged | 30 | adapted, flat_parameter, images, liger, optimizers
   state_spaces | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2,
   qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl, qwen_moe
 optimizer: apollo-adamw | 1 | preference_shared | bamba | bamba
-optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, bart, bert, bloom, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
-  mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
-  apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
-  t5, vit
+optimizer: galore-adamw | 184 | block_kinds, galore, linear, stepped_shared | apertus, arcee, bart, bert, bloom,
+  clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 optimizer: lamb | 29 | adapted, flat_parameter, optimizers, short_convolutions, state_spaces | bamba, bert,
   falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
@@ -359,22 +365,24 @@ optimizer: lion | 34 | adapted, block_kinds, flat_parameter, liger, linear, opti
   short_convolutions, state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, gpt_neo, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3 |
   bert, falcon_h1, gemma4, gpt2, gpt_neo, lfm2, lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next, qwen_moe
-optimizer: lomo | 21 | met, optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral,
-  qwen2 | bamba, bert, gpt2, lfm2, llama
+optimizer: lomo | 30 | met, optimizers, short_convolutions, state_spaces, stepped_shared | bamba, bert, dbrx,
+  deepseek_v3, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4_text, mistral, phi, qwen2, qwen3_next, seed_oss |
+  bamba, bert, dbrx, deepseek, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4, phi, qwen3_next, seed_oss
 optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
   short_convolutions, state_spaces, steps, tiles | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text,
   qwen3_5_text, qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama,
   modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen3_next
-optimizer: rmsprop | 284 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
-  images, master, moe, more_families, optimizers, pairs, policy, precisions, preference_shared, quantized, random,
-  replicated, resnet, seq2seq, short_convolutions, state_spaces, tiled, vision | bamba, bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mixtral, mpt, nemotron_h, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, nemotron_h,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop | 285 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+  images, master, moe, more_families, optimizers, pairs, policy, precisions, preference_shared, preference_zero,
+  quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, tiled, vision | bamba, bart, bert,
+  bloom, clip, deepseek_v2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mixtral, mpt, nemotron_h,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava,
+  mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 optimizer: sgd | 498 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
   fully_shard_more, fused_lora, halves, hosted, images, liger, master, met, modernbert, moe, more_families,
   optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces,
@@ -402,37 +410,37 @@ optimizer: sgd-momentum | 558 | adapted, adapters, adapters_more, checkpoints, d
   llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
   torchvision_vit, vit, whisper
-optimizer_in_backward: true | 201 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
+optimizer_in_backward: true | 210 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   fused_lora, galore, liger, linear, met, modernbert, optimizers, policy, precisions, preference_shared,
-  sharded_spaces, short_convolutions, state_spaces, steps, tiled, whisper | apertus, arcee, bamba, bert, dbrx,
-  deberta-v2, distilbert, electra, falcon, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granite,
-  granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3, mistral, modernbert, nemotron_h, olmo2, phi3, qwen2,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3, whisper | apertus, arcee, bamba, bert, dbrx,
-  deberta_v2, distilbert, electra, falcon, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite,
-  granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3, modernbert, nemotron_h, olmo2, phi3, qwen3_next,
-  qwen_moe, whisper
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared, steps, tiled, whisper | apertus, arcee, bamba,
+  bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4,
+  gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral,
+  modernbert, nemotron_h, olmo2, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  seed_oss, smollm3, whisper | apertus, arcee, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon,
+  falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
+  llama4, ministral3, modernbert, nemotron_h, olmo2, phi, phi3, qwen3_next, qwen_moe, seed_oss, whisper
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 179 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
-  sharded_spaces, short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, dbrx, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mixtral,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek, ernie4_5,
-  exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen3_next,
-  qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 512 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+packing: true | 181 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared | apertus, arcee, bamba, cohere, cohere2, dbrx,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral,
+  mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek,
+  ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 513 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
-  more_families, padding, pairs, pairs_beside, policy, preference, preference_shared, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  more_families, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert,
+  bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral,
+  mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5
@@ -462,54 +470,62 @@ parallel.sharding: ddp | 182 | dbrx_shared, deberta_v2_shared, distilbert_shared
   falcon, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
   qwen_moe, stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1079 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1100 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared,
-  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
-  electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llama under litgpt, llama under torchtitan, llama under torchtune, ministral3, mistral, mistral3, mixtral, mllama,
-  modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next,
-  qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, vit, whisper | apertus, arcee, bamba, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
+  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
+  whisper_shared, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  ministral3, mistral3, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, vit, whisper
-parallel.sharding: fsdp-grad-op | 289 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  llama4_text, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, vit, whisper, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, ministral3, mistral3, mixtral,
+  mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, vit, whisper
+parallel.sharding: fsdp-grad-op | 295 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
-  sharded_more, sharded_spaces, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granite,
-  granitemoehybrid, helium, lfm2, llama, mistral, mixtral, nemotron, nemotron_h, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, stablelm,
-  vit | apertus, arcee, bamba, bert, bloom, cohere, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, lfm2, llama, mixtral, nemotron, nemotron_h,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit
-parallel.sharding: zero1 | 74 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, modernbert, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit, whisper | bert, bloom, dbrx, deberta_v2, electra,
-  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, neox, opt, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 | 89 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
-  gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, llama, mistral, mistral3,
-  modernbert, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3,
-  t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, llama, mistral3, modernbert, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5,
+  sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox,
+  granite, granitemoehybrid, helium, lfm2, llama, mistral, mixtral, nemotron, nemotron_h, olmo2, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  smollm3, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, lfm2, llama, mixtral,
+  nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, stablelm, vit
+parallel.sharding: zero1 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
+  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, mistral,
+  mixtral, modernbert, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, qwen3_vl, roberta, vit,
+  whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
+  whisper
+parallel.sharding: zero2 | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
+  deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  llama, mistral, mistral3, modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra,
+  falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, modernbert, neox, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+parallel.sharding: zero3 | 222 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | arcee, bert,
+  bloom, cohere, dbrx, deberta-v2, deepseek_v3, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mistral3, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, whisper | arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5,
+  falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
-parallel.sharding: zero3 | 165 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | bert, bloom, dbrx, deberta-v2,
-  electra, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3,
-  modernbert, olmo, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, smollm3, t5, vit, whisper |
-  bert, bloom, dbrx, deberta_v2, electra, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama,
-  mistral3, modernbert, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4442 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4445 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -518,57 +534,58 @@ precision: amp | 4442 | adapted, adapters, adapters_more, attention, block_kinds
   optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized, random,
   replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision,
-  turns, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, torchvision, turns, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 538 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 546 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
   preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared |
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan,
-  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2, whisper | apertus, arcee, bamba, bert, bloom, cohere,
-  dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama under litgpt, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-precision: mixed | 1735 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
+  whisper_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
+  electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2, whisper | apertus, arcee,
+  bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, ministral3, mistral3, mixtral, mllama,
+  modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
+precision: mixed | 1794 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
-  modernbert_zero, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, rounded,
-  selective, selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero,
-  zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3730 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  modernbert_zero, moe, more_families, padding, pairs, pairs_beside, preference, preference_zero, random, replicated,
+  resnet, rounded, selective, selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision,
+  whisper_zero, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, whisper
+precision: pure | 3740 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -577,24 +594,25 @@ precision: pure | 3730 | adapted, adapters, adapters_more, attention, block_kind
   more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions, preference,
   preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  torchvision, turns, vision, whisper, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt
-  under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, torchvision, turns, vision, whisper, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit,
+  whisper
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -619,32 +637,32 @@ quantization: int8 | 144 | adapted, adapters, block_kinds, dbrx, deberta_v2, dis
   dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, opt, phi,
   phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-quantization: nf4 | 281 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
+quantization: nf4 | 282 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
   electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, pairs, pairs_beside,
-  policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, whisper, zero |
-  apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta | apertus,
-  arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
+  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
+  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama,
   modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
   phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-quantization: nf4-double | 190 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
+quantization: nf4-double | 191 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs, policy,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart,
-  bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt, nemotron, neox under litgpt,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3,
-  mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, zero | apertus,
+  arcee, bamba, bart, bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt,
+  nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere,
+  dbrx, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
   gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
   qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
@@ -681,38 +699,38 @@ zero_grad: before-backward | 59 | whisper, zeroed_late, zeroed_late_shared | gpt
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-activation_checkpointing: full + adapter: dora | 104 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, short_convolutions, tiles | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe,
-  llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next,
-  qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: dora | 105 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, pairs, pairs_beside, preference_zero, quantized,
+  short_convolutions, tiles | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1114 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1118 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
-  older_releases, pairs, pairs_beside, preference_shared, quantized, replicated, rounded, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
+  older_releases, pairs, pairs_beside, preference_shared, preference_zero, quantized, replicated, rounded,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   roberta, vit
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
-activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
-  | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
+activation_checkpointing: full + adapter: over experts | 23 | adapters_more, fully_shard_more, linear, more_families,
+  preference_zero | deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
 activation_checkpointing: full + checkpoint_reentrant: true | 388 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
   more_families, pairs, preference_shared, replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared,
@@ -757,14 +775,16 @@ activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, li
   glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt,
   neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
-activation_checkpointing: full + loss: dpo | 184 | losses_more, pairs, preference, preference_shared | arcee,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, neox, phi, phi3, qwen_moe
+activation_checkpointing: full + loss: dpo | 191 | losses_more, pairs, preference, preference_shared, preference_zero
+  | arcee, dbrx, deepseek, ernie4_5, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama,
+  ministral3, mixtral, neox, olmoe, phi, phi3, qwen3_next, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
 activation_checkpointing: full + loss: fused | 130 | fused_lora, heads, images, losses, losses_more, met,
   more_families, quantized, tiles | bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: grpo | 6 | policy | arcee, falcon_h1, gemma, granite, helium, olmo2
+activation_checkpointing: full + loss: grpo | 7 | policy, preference_zero | arcee, falcon_h1, gemma, granite, helium,
+  olmo2, opt
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
@@ -789,12 +809,15 @@ activation_checkpointing: full + offload: activations | 284 | adapted, block_kin
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
   modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta, vit
-activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
-  zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
-  zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
-  zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
+activation_checkpointing: full + offload: gradients | 84 | flat_adapters, flat_host, host_activations,
+  preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
+  neox, opt, phi, phi3, roberta, vit
+activation_checkpointing: full + offload: optimizer | 84 | flat_adapters, flat_host, host_activations,
+  preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
+  neox, opt, phi, phi3, roberta, vit
+activation_checkpointing: full + offload: parameters | 78 | flat_adapters, flat_host, host_activations,
+  preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
+  neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + optimizer: adafactor | 110 | adapted, adapters_more, checkpoints, flat_parameter,
   frozen, halves, images, moe, more_families, optimizers, policy, precisions, quantized, random, short_convolutions,
   suite, tiles, torchvision, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, granite, lfm2_moe, llama, llava,
@@ -885,10 +908,11 @@ activation_checkpointing: full + parallel.sharding: zero2 | 49 | dbrx_zero, debe
   fused_lora_shared, host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
   bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, modernbert, neox, opt,
   phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 89 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
-  zero_offload | bert, bloom, dbrx, deberta_v2, electra, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, modernbert, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 97 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters, zero_offload | bert, bloom, dbrx, deberta_v2, electra, ernie4_5, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, hunyuan_v1_dense, llama, ministral3, mistral3, modernbert, neox, olmo, olmoe,
+  opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
 activation_checkpointing: full + precision: amp | 2107 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
@@ -917,16 +941,16 @@ activation_checkpointing: full + precision: fsdp | 279 | dbrx_shared, deberta_v2
   llama, llama under litgpt, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 913 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 921 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
-  modernbert_zero, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, rounded, seq2seq,
-  smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload |
-  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  modernbert_zero, moe, more_families, padding, pairs, pairs_beside, preference, preference_zero, random, replicated,
+  rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters,
+  zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert,
+  mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + precision: pure | 1736 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
@@ -990,6 +1014,7 @@ activation_checkpointing: full + weight_dtype: 16 bits | 550 | adapted, adapters
 activation_checkpointing: full + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
+activation_checkpointing: selective + adapter: dora | 1 | preference_zero | granite
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
 activation_checkpointing: selective + adapter: oft | 1 | adapted | olmo2
@@ -1000,7 +1025,7 @@ activation_checkpointing: selective + grad_scaler: true | 3 | adapted, short_con
 activation_checkpointing: selective + label_smoothing | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective + loss: chunked | 8 | losses, tiles | gpt2, llama, mllama
-activation_checkpointing: selective + loss: dpo | 1 | preference_shared | granitemoehybrid
+activation_checkpointing: selective + loss: dpo | 2 | preference_shared, preference_zero | granite, granitemoehybrid
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 8 | losses, tiles | gpt2, llama, mllama
 activation_checkpointing: selective + loss: grpo | 2 | policy, preference_shared | qwen3_next, qwen_moe
@@ -1022,15 +1047,16 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_more,
   sharded_spaces | falcon_h1, llama, neox, qwen3_next
+activation_checkpointing: selective + parallel.sharding: zero3 | 1 | preference_zero | granite
 activation_checkpointing: selective + precision: amp | 108 | adapted, block_kinds, linear, losses, modernbert,
   selective, selective_more, seq2seq, sharded_more, short_convolutions, state_spaces, tiles, whisper | bart, bert,
   deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mllama, modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
 activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
-activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
-  selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: mixed | 75 | losses, more_families, preference_zero, replicated,
+  selective, selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
+  granite, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: pure | 109 | block_kinds, decoders, linear, losses, met, policy,
   preference_shared, selective, selective_more, sharded_more, short_convolutions, state_spaces, tiles, whisper |
   apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
@@ -1105,7 +1131,7 @@ activation_checkpointing: selective-op + label_smoothing | 19 | sharded_spaces, 
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 12 | losses, state_spaces, tiles | falcon_h1, gpt2, llama,
   mllama
-activation_checkpointing: selective-op + loss: dpo | 2 | preference_shared | gemma3, lfm2_moe
+activation_checkpointing: selective-op + loss: dpo | 3 | preference_shared, preference_zero | dbrx, gemma3, lfm2_moe
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + loss: fused | 12 | adapted, losses, state_spaces, tiles | bamba, glm4, gpt2,
   llama, mllama
@@ -1127,10 +1153,12 @@ activation_checkpointing: selective-op + optimizer: adamw-8bit | 2 | policy, sta
 activation_checkpointing: selective-op + optimizer: adamw-8bit-paged | 1 | policy | qwen3_next
 activation_checkpointing: selective-op + optimizer: adamw-paged | 3 | short_convolutions, state_spaces |
   granitemoehybrid, lfm2
+activation_checkpointing: selective-op + optimizer: galore-adamw | 1 | stepped_shared | seed_oss
 activation_checkpointing: selective-op + optimizer: lamb | 2 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: lars | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: lion | 1 | policy | ministral3
-activation_checkpointing: selective-op + optimizer: lomo | 2 | short_convolutions, state_spaces | bamba, lfm2
+activation_checkpointing: selective-op + optimizer: lomo | 3 | short_convolutions, state_spaces, stepped_shared |
+  bamba, glm4, lfm2
 activation_checkpointing: selective-op + optimizer: muon | 3 | short_convolutions, state_spaces | lfm2, lfm2_moe,
   nemotron_h
 activation_checkpointing: selective-op + optimizer: rmsprop | 5 | more_families, seq2seq, state_spaces | bamba,
@@ -1138,8 +1166,8 @@ activation_checkpointing: selective-op + optimizer: rmsprop | 5 | more_families,
 activation_checkpointing: selective-op + optimizer: sgd | 2 | short_convolutions, tiles | lfm2, mllama
 activation_checkpointing: selective-op + optimizer: sgd-momentum | 4 | more_families, short_convolutions | glm4_moe,
   gpt_neo, lfm2_moe
-activation_checkpointing: selective-op + optimizer_in_backward: true | 11 | short_convolutions, state_spaces | bamba,
-  falcon_h1, lfm2, lfm2_moe, nemotron_h
+activation_checkpointing: selective-op + optimizer_in_backward: true | 12 | short_convolutions, state_spaces,
+  stepped_shared | bamba, falcon_h1, glm4, lfm2, lfm2_moe, nemotron_h
 activation_checkpointing: selective-op + packing: true | 10 | liger, short_convolutions, state_spaces | falcon_h1,
   gemma3, lfm2, lfm2_moe, mixtral, nemotron_h
 activation_checkpointing: selective-op + padding: right | 14 | adapted, liger, met, policy, sharded_spaces,
@@ -1150,13 +1178,13 @@ activation_checkpointing: selective-op + parallel.fsdp_version: 1 | 2 | preferen
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
 activation_checkpointing: selective-op + parallel.sharding: ddp | 1 | preference_shared | stablelm
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 41 | fully_shard_more, preference_shared,
-  sharded_more, sharded_spaces, sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | falcon_h1, gemma,
-  gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmoe, opt,
-  phi3, qwen3_next
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 43 | fully_shard_more, preference_shared,
+  sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units |
+  falcon_h1, gemma, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama,
+  nemotron_h, olmoe, opt, phi3, qwen3_next, seed_oss
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 5 | preference_shared, sharded_more,
   sharded_spaces, sharded_units | bamba, gemma3, llama, neox
-activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
+activation_checkpointing: selective-op + parallel.sharding: zero3 | 2 | preference_zero, zero | dbrx, glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: selective-op + precision: amp | 233 | adapted, block_kinds, dbrx, deberta_v2, decoders,
@@ -1167,12 +1195,12 @@ activation_checkpointing: selective-op + precision: amp | 233 | adapted, block_k
   gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
   modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
-activation_checkpointing: selective-op + precision: fsdp | 32 | fully_shard_more, preference_shared, sharded_more,
-  sharded_spaces, sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo,
-  llama, llama under torchtitan, mllama, neox, olmoe, opt
-activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
-  seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: fsdp | 33 | fully_shard_more, preference_shared, sharded_more,
+  sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units | bamba,
+  falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mllama, neox, olmoe, opt, seed_oss
+activation_checkpointing: selective-op + precision: mixed | 130 | losses, more_families, preference_zero, selective,
+  selective_more, seq2seq, zero | bart, bert, bloom, dbrx, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: pure | 166 | adapted, block_kinds, images, liger, linear, losses,
   masks, met, more_families, policy, preference_shared, selective, selective_more, seq2seq, sharded_more,
   sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper | arcee, bamba, bart, bert,
@@ -1237,9 +1265,10 @@ adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + grad_scaler: true | 5 | short_convolutions, state_spaces | lfm2, lfm2_moe, nemotron_h
 adapter: dora + label_smoothing | 7 | pairs, short_convolutions, state_spaces | bert, falcon_h1, lfm2, lfm2_moe, llama
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
-adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
+adapter: dora + loss: dpo | 10 | pairs, preference_zero | gemma3, gpt2, granite, llama, neox, qwen3_next
 adapter: dora + loss: fused | 2 | short_convolutions, state_spaces | bamba, lfm2_moe
-adapter: dora + loss: grpo | 8 | policy, preference_shared | arcee, bamba, gpt_oss, granite, llama, olmo2, starcoder2
+adapter: dora + loss: grpo | 9 | policy, preference_shared, preference_zero | arcee, bamba, gpt_oss, granite, llama,
+  nemotron_h, olmo2, starcoder2
 adapter: dora + loss: tiled | 1 | tiled | mixtral
 adapter: dora + max_gradient_norm | 9 | liger, policy, short_convolutions, state_spaces, tiles | falcon_h1, glm4,
   lfm2, lfm2_moe, mllama, olmo2, starcoder2
@@ -1253,8 +1282,8 @@ adapter: dora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2_moe
 adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 adapter: dora + optimizer: apollo-adamw | 1 | preference_shared | bamba
 adapter: dora + optimizer: lion | 1 | short_convolutions | lfm2_moe
-adapter: dora + optimizer: rmsprop | 12 | adapted, adapters_more, images, more_families | clip, gemma3_images,
-  gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
+adapter: dora + optimizer: rmsprop | 13 | adapted, adapters_more, images, more_families, preference_zero | clip,
+  gemma3, gemma3_images, gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + optimizer: sgd | 16 | adapted, adapters_more, more_families, short_convolutions, state_spaces | bart,
   chatglm, clip, deepseek, falcon, falcon_h1, lfm2_moe, llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
@@ -1269,13 +1298,14 @@ adapter: dora + parallel.sharding: ddp | 1 | preference_shared | bamba
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
+adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
 adapter: dora + precision: amp | 101 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
   liger, linear, more_families, pairs, pairs_beside, policy, quantized, short_convolutions, state_spaces, whisper |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
   granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi,
   phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit, whisper
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
-adapter: dora + precision: mixed | 1 | zero_adapters | llama
+adapter: dora + precision: mixed | 4 | preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
 adapter: dora + precision: pure | 115 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, pairs, pairs_beside,
   policy, preference_shared, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus,
@@ -1344,8 +1374,8 @@ adapter: lora + adapter: modules_to_save | 131 | adapted, adapters, adapters_mor
   modernbert_zero, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, distilbert,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   resnet, roberta, vit
-adapter: lora + adapter: over experts | 37 | adapters_more, fully_shard_more, liger, linear, more_families, policy |
-  deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
+adapter: lora + adapter: over experts | 40 | adapters_more, fully_shard_more, liger, linear, more_families, policy,
+  preference_zero | deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 105 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
   modernbert, more_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions, state_spaces,
   tiled_mlp, tiled_mlp_shared, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe,
@@ -1366,23 +1396,25 @@ adapter: lora + grad_scaler: true | 11 | liger, short_convolutions, state_spaces
   lfm2_moe
 adapter: lora + label_smoothing | 23 | fused_lora, modernbert, pairs, sharded_spaces, short_convolutions,
   state_spaces | bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, modernbert, nemotron_h
-adapter: lora + liger_kernels | 27 | fused_lora, liger, policy, tiled | deepseek, gemma2, gemma3, gemma3_images,
-  glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + liger_kernels | 28 | fused_lora, liger, policy, preference_zero, tiled | deepseek, gemma2, gemma3,
+  gemma3_images, glm4, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + loss: chunked | 269 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
   torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
   falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
   litgpt, phi under litgpt
-adapter: lora + loss: dpo | 78 | pairs, preference_shared | arcee, gemma, gemma2, gemma3, gpt2, llama, ministral3,
-  neox, phi
+adapter: lora + loss: dpo | 100 | pairs, preference_shared, preference_zero | arcee, gemma, gemma2, gemma3, gpt2,
+  gpt_oss, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, neox, olmo, olmo2, olmoe, phi, qwen3_next,
+  seed_oss
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
-adapter: lora + loss: grpo | 6 | policy | gpt_neo, gpt_oss, llama, nemotron_h, olmoe
+adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
+  qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 153 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt,
-  phi, phi3, qwen3_vl, stablelm, whisper
+adapter: lora + max_gradient_norm | 155 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba,
+  deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
 adapter: lora + offload: activations | 60 | flat_adapters, fused_lora, images, liger, met, pairs, policy,
   preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared | bert, bloom,
   falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mpt, neox, olmo2,
@@ -1399,6 +1431,7 @@ adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more,
 adapter: lora + optimizer: adamw-8bit | 8 | images, liger, short_convolutions | lfm2_moe, qwen3_vl
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
+adapter: lora + optimizer: galore-adamw | 1 | stepped_shared | neox
 adapter: lora + optimizer: lamb | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
 adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: lion | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
@@ -1436,17 +1469,19 @@ adapter: lora + parallel.sharding: fsdp | 264 | dbrx_shared, deberta_v2_shared, 
   gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
   litgpt, llama under torchtune, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox
   under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
-adapter: lora + parallel.sharding: fsdp-grad-op | 59 | flat_adapters, fully_shard_more, fused_lora_shared,
-  preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units | arcee, bamba, gemma, gemma2, gpt2,
-  llama, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero1 | 12 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, llama, modernbert
-adapter: lora + parallel.sharding: zero2 | 21 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, glm4_moe, gpt2, gpt_neo,
-  granite, llama, modernbert, opt, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero3 | 44 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2, glm4_moe, gpt2,
-  gpt_neo, llama, modernbert, opt, qwen3_vl, t5
+adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
+  preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
+  gemma, gemma2, gpt2, llama, neox, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: zero1 | 16 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, gpt_oss, llama, mixtral,
+  modernbert, qwen3_next, qwen_moe
+adapter: lora + parallel.sharding: zero2 | 23 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, glm4_moe,
+  gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
+adapter: lora + parallel.sharding: zero3 | 63 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2,
+  gemma3, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, modernbert,
+  nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
 adapter: lora + precision: amp | 860 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, modernbert,
@@ -1459,13 +1494,14 @@ adapter: lora + precision: amp | 860 | adapted, adapters, adapters_more, block_k
   mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 100 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
-  preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | arcee,
-  bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, ministral3, mistral3, mixtral,
-  mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 78 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, modernbert_zero,
-  rounded, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2, glm4, glm4_moe, gpt2,
-  gpt_neo, granite, llama, modernbert, opt, qwen2_5_vl, qwen3_vl, t5
+adapter: lora + precision: fsdp | 101 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
+  preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  stepped_shared | arcee, bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, ministral3,
+  mistral3, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + precision: mixed | 100 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  modernbert_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra,
+  gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral,
+  modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
 adapter: lora + precision: pure | 678 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, lora_parts, met, modernbert, more_families, older_releases, pairs, pairs_beside,
@@ -1493,14 +1529,14 @@ adapter: lora + quantization: int8 | 125 | adapters, block_kinds, dbrx, deberta_
   bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-adapter: lora + quantization: nf4 | 242 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: nf4 | 243 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, whisper, zero |
-  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, whisper
+  pairs_beside, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
+  tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama,
+  modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 adapter: lora + quantization: nf4-double | 161 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs,
   policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee,
@@ -1558,7 +1594,7 @@ adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more 
 adapter: oft + checkpoint_reentrant: true | 6 | adapted | cohere, gemma2, gemma3, llama, mixtral, opt
 adapter: oft + ema: true | 2 | adapted | glm4, llama
 adapter: oft + grad_scaler: true | 10 | adapted | bert, cohere, gemma2, gemma3, glm4, llama, neox, olmo2, qwen_moe
-adapter: oft + label_smoothing | 6 | adapted | llama, olmo2, phi3, qwen_moe
+adapter: oft + label_smoothing | 7 | adapted, stepped_shared | llama, olmo2, phi, phi3, qwen_moe
 adapter: oft + liger_kernels | 2 | adapted | llama, qwen_moe
 adapter: oft + loss: dpo | 1 | preference_shared | helium
 adapter: oft + loss: fused | 1 | adapted | glm4
@@ -1568,24 +1604,27 @@ adapter: oft + offload: activations | 7 | adapted | gemma3, granite, llama, neox
 adapter: oft + optimizer: adafactor | 1 | adapted | qwen_moe
 adapter: oft + optimizer: adam | 1 | adapted | qwen_moe
 adapter: oft + optimizer: adamw-paged | 2 | adapted | falcon, gemma2
+adapter: oft + optimizer: galore-adamw | 1 | stepped_shared | lfm2
 adapter: oft + optimizer: lamb | 1 | adapted | phi3
 adapter: oft + optimizer: lion | 1 | adapted | qwen_moe
+adapter: oft + optimizer: lomo | 1 | stepped_shared | phi
 adapter: oft + optimizer: sgd-momentum | 1 | adapted | llama
-adapter: oft + optimizer_in_backward: true | 6 | adapted, policy, preference_shared | glm4, helium, llama, phi3,
-  qwen_moe
-adapter: oft + packing: true | 3 | adapted | cohere, glm4, phi3
+adapter: oft + optimizer_in_backward: true | 7 | adapted, policy, preference_shared, stepped_shared | glm4, helium,
+  llama, phi, phi3, qwen_moe
+adapter: oft + packing: true | 4 | adapted, stepped_shared | cohere, glm4, phi, phi3
 adapter: oft + padding: right | 1 | adapted | falcon
-adapter: oft + parallel.sharding: fsdp | 1 | preference_shared | helium
+adapter: oft + parallel.sharding: fsdp | 3 | preference_shared, stepped_shared | helium, lfm2, phi
 adapter: oft + precision: amp | 29 | adapted, modernbert, policy | bert, cohere, gemma2, gemma3, glm4, granite,
   llama, mixtral, modernbert, neox, olmo2, opt, phi3, qwen_moe
-adapter: oft + precision: pure | 14 | adapted, preference_shared | cohere, falcon, glm4, helium, llama, mixtral,
-  neox, olmo2
+adapter: oft + precision: pure | 16 | adapted, preference_shared, stepped_shared | cohere, falcon, glm4, helium,
+  lfm2, llama, mixtral, neox, olmo2, phi
 adapter: oft + quantization: int8 | 5 | adapted | granite, llama, phi3, qwen_moe
 adapter: oft + quantization: nf4 | 10 | adapted | cohere, falcon, glm4, llama, mixtral, phi3, qwen_moe
-adapter: oft + quantization: nf4-double | 7 | adapted | gemma2, glm4, llama, mixtral, opt, phi3
+adapter: oft + quantization: nf4-double | 8 | adapted, stepped_shared | gemma2, glm4, lfm2, llama, mixtral, opt, phi3
 adapter: oft + weight_dtype: 16 bits | 4 | adapted | cohere, llama, olmo2
 adapter: over experts + liger_kernels | 1 | liger | deepseek
-adapter: over experts + loss: grpo | 1 | policy | olmoe
+adapter: over experts + loss: dpo | 2 | preference_zero | olmoe, qwen3_next
+adapter: over experts + loss: grpo | 2 | policy, preference_zero | olmoe, qwen_moe
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + offload: activations | 1 | policy | olmoe
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
@@ -1594,8 +1633,11 @@ adapter: over experts + optimizer: rmsprop | 6 | adapters_more, fully_shard_more
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
+adapter: over experts + parallel.sharding: zero1 | 1 | preference_zero | qwen_moe
+adapter: over experts + parallel.sharding: zero3 | 2 | preference_zero | olmoe, qwen3_next
 adapter: over experts + precision: amp | 19 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
 adapter: over experts + precision: fsdp | 1 | fully_shard_more | glm4_moe
+adapter: over experts + precision: mixed | 3 | preference_zero | olmoe, qwen3_next, qwen_moe
 adapter: over experts + precision: pure | 9 | adapters_more, linear, more_families | deepseek, glm4_moe, mixtral,
   qwen3_next, qwen_moe
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
@@ -1631,6 +1673,7 @@ checkpoint_reentrant: true + optimizer: adam | 6 | fully_shard_more, images, lig
   granitemoehybrid, llama, qwen2_5_vl
 checkpoint_reentrant: true + optimizer: adamw-paged | 5 | adapted, liger, policy, short_convolutions | gemma2, lfm2,
   llama, qwen_moe
+checkpoint_reentrant: true + optimizer: galore-adamw | 1 | stepped_shared | distilbert
 checkpoint_reentrant: true + optimizer: lamb | 1 | state_spaces | bamba
 checkpoint_reentrant: true + optimizer: lion | 1 | state_spaces | nemotron_h
 checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
@@ -1648,20 +1691,21 @@ checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, lig
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 35 | fully_shard_more, fused_lora_shared, preference_shared,
-  sharded_more, sharded_spaces | bert, gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, ministral3, mistral3,
-  nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp | 36 | fully_shard_more, fused_lora_shared, preference_shared,
+  sharded_more, sharded_spaces, stepped_shared | bert, distilbert, gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2,
+  llama, ministral3, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
 checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_shared, sharded_spaces | bamba,
   granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 209 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+checkpoint_reentrant: true + precision: amp | 210 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
   electra, fully_shard_more, images, liger, linear, modernbert, pairs, policy, sharded_spaces, short_convolutions,
-  state_spaces, tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert, cohere, dbrx, distilbert, electra,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
+  state_spaces, stepped_shared, tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert, cohere, dbrx,
+  distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm, whisper
 checkpoint_reentrant: true + precision: fsdp | 20 | fully_shard_more, fused_lora_shared, preference_shared,
   sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen_moe
@@ -1742,7 +1786,7 @@ ema: true + offload: activations | 15 | liger, met, policy, sharded_spaces, shor
 ema: true + optimizer: adafactor | 5 | precisions, preference_shared | bert, gpt2, llama, nemotron_h
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: adamw-paged | 1 | policy | qwen_moe
-ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
+ema: true + optimizer: galore-adamw | 11 | galore, stepped_shared | bert, gpt2, llama, mixtral
 ema: true + optimizer: lamb | 3 | short_convolutions, state_spaces | granitemoehybrid, lfm2, nemotron_h
 ema: true + optimizer: lars | 1 | short_convolutions | lfm2_moe
 ema: true + optimizer: lion | 1 | precisions | llama
@@ -1757,8 +1801,8 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 6 | liger, policy, short_convolutions, state_spaces | gemma, gemma3, gpt2, lfm2_moe,
   llama, nemotron_h
 ema: true + parallel.sharding: ddp | 3 | preference_shared | deepseek, granitemoehybrid, nemotron_h
-ema: true + parallel.sharding: fsdp | 5 | preference_shared, sharded_spaces | bamba, deepseek, falcon_h1, lfm2,
-  nemotron_h
+ema: true + parallel.sharding: fsdp | 6 | preference_shared, sharded_spaces, stepped_shared | bamba, deepseek,
+  falcon_h1, lfm2, mixtral, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | bamba, llama, nemotron_h
 ema: true + precision: amp | 78 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, met, modernbert,
   optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, whisper
@@ -1801,16 +1845,16 @@ frozen: parts + label_smoothing | 17 | pairs, sharded_spaces, short_convolutions
   granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
 frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h1, gemma, llama
-frozen: parts + loss: dpo | 23 | pairs, preference_shared | arcee, gemma2, gpt2, llama, phi
+frozen: parts + loss: dpo | 26 | pairs, preference_shared, preference_zero | arcee, gemma2, gpt2, granite, llama, phi
 frozen: parts + loss: fused | 10 | quantized, short_convolutions, state_spaces | gpt2, lfm2_moe, llama, nemotron_h
 frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoehybrid, llama, mixtral, nemotron_h,
   olmo2, olmoe
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 41 | flat_parameter, fully_shard_more, images, liger, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2,
-  llama, mistral3, mllama, nemotron_h, neox, phi
+frozen: parts + max_gradient_norm | 42 | flat_parameter, fully_shard_more, images, liger, preference_zero,
+  replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, turns, zero |
+  bamba, bert, gpt2, granite, lfm2, llama, mistral3, mllama, nemotron_h, neox, phi
 frozen: parts + offload: activations | 56 | hosted, images, liger, met, more_families, pairs, policy,
   short_convolutions, state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
@@ -1821,6 +1865,7 @@ frozen: parts + optimizer: adam | 15 | frozen, fully_shard_more, images, more_fa
 frozen: parts + optimizer: adamw-paged | 1 | state_spaces | granitemoehybrid
 frozen: parts + optimizer: lamb | 1 | state_spaces | bamba
 frozen: parts + optimizer: lars | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2_moe
+frozen: parts + optimizer: lomo | 1 | stepped_shared | qwen3_next
 frozen: parts + optimizer: muon | 1 | state_spaces | falcon_h1
 frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
   gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
@@ -1829,8 +1874,8 @@ frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, m
 frozen: parts + optimizer: sgd-momentum | 41 | adapters, frozen, images, more_families, quantized, short_convolutions
   | bart, bert, clip, deepseek, gemma2, gemma3, gpt_oss, lfm2, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet,
   roberta, starcoder2
-frozen: parts + optimizer_in_backward: true | 5 | sharded_spaces, short_convolutions, state_spaces | bamba,
-  falcon_h1, granitemoehybrid, lfm2_moe
+frozen: parts + optimizer_in_backward: true | 6 | sharded_spaces, short_convolutions, state_spaces, stepped_shared |
+  bamba, falcon_h1, granitemoehybrid, lfm2_moe, qwen3_next
 frozen: parts + packing: true | 8 | sharded_spaces, short_convolutions, state_spaces | granitemoehybrid, lfm2,
   lfm2_moe
 frozen: parts + padding: right | 27 | modernbert, pairs, state_spaces | bert, gpt2, llama, modernbert, nemotron_h
@@ -1838,14 +1883,14 @@ frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.fsdp_version: 1 | 4 | flat_parameter, preference_shared | gpt2, llama, olmoe
 frozen: parts + parallel.sharding: ddp | 7 | modernbert_shared, preference_shared, replicated | falcon_h1, mistral3,
   mixtral, modernbert, olmo2, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 48 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
-  sharded_spaces, sharded_tiles | bert, gemma2, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mixtral,
-  mllama, nemotron_h, neox, qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 49 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
+  sharded_spaces, sharded_tiles, stepped_shared | bert, gemma2, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama,
+  mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_shard_more, preference_shared,
   sharded_more, sharded_spaces, sharded_units | arcee, bamba, falcon_h1, gpt2, lfm2, llama, olmoe
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
-frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
+frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
 frozen: parts + precision: amp | 262 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, pairs, policy, preference_shared, quantized, sharded_more, short_convolutions,
@@ -1858,17 +1903,17 @@ frozen: parts + precision: amp | 262 | adapters, block_kinds, dbrx, deberta_v2, 
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
-frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
-  zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 285 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
+  preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: pure | 286 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, pairs,
   pairs_beside, policy, preference_shared, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron,
+  short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron,
   nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 20 | policy, preference_shared, short_convolutions, state_spaces, turns |
@@ -1895,8 +1940,9 @@ grad_scaler: true + loss: grpo | 8 | policy, preference_shared | gemma4, glm4, g
   qwen3_next
 grad_scaler: true + loss: orpo | 1 | preference_shared | cohere
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 36 | adapted, liger, policy, precisions, short_convolutions, state_spaces,
-  tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, qwen3_next
+grad_scaler: true + max_gradient_norm | 37 | adapted, liger, policy, precisions, short_convolutions, state_spaces,
+  stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron,
+  nemotron_h, qwen3_next
 grad_scaler: true + offload: activations | 13 | adapted, liger, preference_shared, short_convolutions, state_spaces |
   bamba, deepseek, falcon_h1, gemma3, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, nemotron_h, qwen3_next
 grad_scaler: true + optimizer: adafactor | 10 | precisions, state_spaces, zeroed_late | bert, gpt2, granitemoehybrid,
@@ -1904,7 +1950,7 @@ grad_scaler: true + optimizer: adafactor | 10 | precisions, state_spaces, zeroed
 grad_scaler: true + optimizer: adam | 4 | adapted, precisions, state_spaces | llama, nemotron_h, qwen_moe
 grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions | bert, lfm2_moe, llama
 grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
-grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
+grad_scaler: true + optimizer: galore-adamw | 2 | galore, stepped_shared | llama, nemotron
 grad_scaler: true + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: lars | 1 | short_convolutions | lfm2
 grad_scaler: true + optimizer: lion | 2 | precisions, short_convolutions | lfm2, llama
@@ -1917,13 +1963,14 @@ grad_scaler: true + padding: right | 4 | liger, policy, short_convolutions | gpt
 grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
 grad_scaler: true + parallel.sharding: fsdp | 5 | preference_shared, sharded_spaces | gemma3, granitemoehybrid,
   hunyuan_v1_dense, nemotron_h
-grad_scaler: true + parallel.sharding: fsdp-grad-op | 1 | preference_shared | cohere
+grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
 grad_scaler: true + precision: amp | 152 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert,
   older_releases, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled,
   whisper, zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral,
   modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, whisper
-grad_scaler: true + precision: fsdp | 3 | preference_shared, sharded_spaces | gemma3, hunyuan_v1_dense, nemotron_h
+grad_scaler: true + precision: fsdp | 4 | preference_shared, sharded_spaces, stepped_shared | gemma3,
+  hunyuan_v1_dense, nemotron, nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   nemotron_h, qwen_moe
@@ -1950,17 +1997,17 @@ label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
 label_smoothing + optimizer: lamb | 4 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe,
   phi3
 label_smoothing + optimizer: lion | 2 | short_convolutions | lfm2, lfm2_moe
-label_smoothing + optimizer: lomo | 1 | met | llama
+label_smoothing + optimizer: lomo | 3 | met, stepped_shared | dbrx, llama, phi
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
 label_smoothing + optimizer: sgd-momentum | 2 | adapted, short_convolutions | lfm2_moe, llama
-label_smoothing + optimizer_in_backward: true | 9 | met, short_convolutions, state_spaces | falcon_h1, lfm2,
-  lfm2_moe, llama
-label_smoothing + packing: true | 14 | adapted, losses_more, sharded_spaces, short_convolutions, state_spaces |
-  bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi3
+label_smoothing + optimizer_in_backward: true | 11 | met, short_convolutions, state_spaces, stepped_shared | dbrx,
+  falcon_h1, lfm2, lfm2_moe, llama, phi
+label_smoothing + packing: true | 15 | adapted, losses_more, sharded_spaces, short_convolutions, state_spaces,
+  stepped_shared | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi, phi3
 label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
   falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
-label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_spaces | bert, falcon_h1, gemma, gpt2,
-  granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + parallel.sharding: fsdp | 14 | fully_shard_more, sharded_spaces, stepped_shared | bert, dbrx,
+  falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + precision: amp | 154 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
@@ -1972,12 +2019,12 @@ label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falco
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 153 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+label_smoothing + precision: pure | 155 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more, met, modernbert,
-  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe,
+  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, stepped_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe,
   roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
@@ -1988,6 +2035,7 @@ label_smoothing + weight_dtype: 16 bits | 28 | adapted, liger, losses_more, pair
   short_convolutions, state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h,
   olmo2, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
+liger_kernels + loss: dpo | 1 | preference_zero | mixtral
 liger_kernels + loss: fused | 4 | fused_lora, liger | deepseek, glm4, llama
 liger_kernels + loss: grpo | 2 | policy | llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
@@ -2007,9 +2055,10 @@ liger_kernels + optimizer: sgd-momentum | 5 | adapted, liger | gemma3_images, ll
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
+liger_kernels + parallel.sharding: zero1 | 1 | preference_zero | mixtral
 liger_kernels + precision: amp | 64 | fused_lora, liger, policy, tiled, turns | deepseek, gemma2, gemma3,
   gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-liger_kernels + precision: mixed | 3 | liger | qwen3_vl
+liger_kernels + precision: mixed | 4 | liger, preference_zero | mixtral, qwen3_vl
 liger_kernels + precision: pure | 40 | adapted, liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
   gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
@@ -2063,10 +2112,15 @@ loss: chunked + trained_blocks: badam | 1 | turns | gemma
 loss: chunked + weight_dtype: 16 bits | 18 | losses_more, short_convolutions, state_spaces | deepseek, falcon,
   falcon_h1, glm, glm4, lfm2, mixtral, qwen_moe
 loss: cpo + precision: amp | 1 | preference | llama
-loss: dpo + max_gradient_norm | 3 | preference_shared | dbrx, gemma2, lfm2
+loss: dpo + max_gradient_norm | 9 | preference_shared, preference_zero | dbrx, falcon_h1, gemma2, gpt_oss, granite,
+  lfm2, neox, olmo2, qwen_moe
 loss: dpo + offload: activations | 5 | preference_shared | dbrx, hunyuan_v1_dense, lfm2, ministral3, qwen3_next
+loss: dpo + offload: gradients | 1 | preference_zero | dbrx
+loss: dpo + offload: optimizer | 1 | preference_zero | dbrx
+loss: dpo + offload: parameters | 3 | preference_zero | cohere, dbrx, hunyuan_v1_dense
+loss: dpo + optimizer: rmsprop | 1 | preference_zero | gemma3
 loss: dpo + optimizer_in_backward: true | 1 | preference_shared | helium
-loss: dpo + padding: right | 15 | pairs, preference, preference_shared | gpt2, llama
+loss: dpo + padding: right | 16 | pairs, preference, preference_shared, preference_zero | falcon_h1, gpt2, llama
 loss: dpo + parallel.fsdp_version: 1 | 7 | preference_shared | arcee, exaone4, gemma4, glm4, granite, lfm2, olmo2
 loss: dpo + parallel.sharding: ddp | 6 | preference_shared | granitemoehybrid, llama, mpt, qwen3_next, qwen_moe,
   starcoder2
@@ -2074,17 +2128,24 @@ loss: dpo + parallel.sharding: fsdp | 15 | preference_shared | dbrx, gemma3, gem
   lfm2, lfm2_moe, llama, ministral3, olmo2, qwen_moe, starcoder2
 loss: dpo + parallel.sharding: fsdp-grad-op | 10 | preference_shared | arcee, exaone4, gemma2, gemma3, glm4, granite,
   lfm2, nemotron, phi
+loss: dpo + parallel.sharding: zero1 | 4 | preference_zero | falcon, gpt_oss, mixtral, qwen3_next
+loss: dpo + parallel.sharding: zero2 | 2 | preference_zero | falcon_h1, olmo2
+loss: dpo + parallel.sharding: zero3 | 48 | preference_zero | arcee, cohere, dbrx, deepseek, ernie4_5, falcon,
+  falcon_h1, gemma2, gemma3, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
+  neox, olmo, olmo2, olmoe, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: dpo + precision: amp | 107 | losses_more, pairs, preference, preference_shared | arcee, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama, mixtral, nemotron, neox, phi, phi3, qwen3_next,
   qwen_moe, starcoder2
 loss: dpo + precision: fsdp | 6 | preference_shared | arcee, gemma3, gemma4, ministral3, phi, starcoder2
-loss: dpo + precision: mixed | 38 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
+loss: dpo + precision: mixed | 84 | losses_more, pairs, preference, preference_zero | cohere, dbrx, deepseek,
+  ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mixtral, nemotron, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm,
+  starcoder2
 loss: dpo + precision: pure | 99 | losses_more, pairs, preference, preference_shared | dbrx, deepseek, exaone4,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, granitemoehybrid, helium, lfm2, llama, mixtral, mpt, neox,
   olmo2, phi, phi3, qwen_moe
 loss: dpo + quantization: int8 | 10 | pairs | gpt2, llama
-loss: dpo + quantization: nf4 | 24 | pairs | gemma2, gpt2, llama, phi
+loss: dpo + quantization: nf4 | 25 | pairs, preference_zero | gemma2, gpt2, llama, phi
 loss: dpo + quantization: nf4-double | 6 | pairs | llama
 loss: dpo + weight_dtype: 16 bits | 26 | pairs, preference_shared | gpt2, llama, ministral3
 loss: fp32-logits + max_gradient_norm | 5 | titan, titan_units | llama under torchtitan
@@ -2148,11 +2209,17 @@ loss: grpo + parallel.sharding: fsdp | 22 | preference_shared | arcee, cohere, d
   granitemoehybrid, hunyuan_v1_dense, llama, mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi, qwen3_next
 loss: grpo + parallel.sharding: fsdp-grad-op | 14 | preference_shared | cohere, exaone4, falcon, gpt_neo, helium,
   llama, nemotron, olmo2, olmoe, opt, qwen3_next
+loss: grpo + parallel.sharding: zero1 | 4 | preference_zero | bloom, llama, qwen_moe
+loss: grpo + parallel.sharding: zero2 | 2 | preference_zero | glm, stablelm
+loss: grpo + parallel.sharding: zero3 | 9 | preference_zero | falcon, falcon_h1, gemma2, nemotron, nemotron_h, olmoe,
+  opt
 loss: grpo + precision: amp | 47 | policy, preference_shared | apertus, arcee, bamba, cohere, dbrx, deepseek,
   ernie4_5, falcon, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
   mixtral, nemotron, nemotron_h, olmo, olmoe, opt, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: grpo + precision: fsdp | 9 | preference_shared | cohere, dbrx, gpt_neo, hunyuan_v1_dense, olmo, olmoe,
   qwen3_next
+loss: grpo + precision: mixed | 13 | preference_zero | bloom, falcon, gemma2, glm, nemotron, nemotron_h, olmoe, opt,
+  qwen_moe, stablelm
 loss: grpo + precision: pure | 47 | policy, preference_shared | arcee, bamba, bloom, cohere, deepseek, exaone4,
   falcon_h1, gemma, gemma2, glm, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, qwen3_next, qwen_moe, seed_oss
@@ -2224,7 +2291,7 @@ max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces,
 max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
   mllama, nemotron_h
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
-max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
+max_gradient_norm + optimizer: galore-adamw | 14 | galore, stepped_shared | bert, gpt2, llama, nemotron
 max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
 max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
 max_gradient_norm + optimizer: lion | 5 | policy, precisions, short_convolutions, state_spaces, tiles | gpt_neo,
@@ -2239,8 +2306,8 @@ max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_conv
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, state_spaces | bamba, cohere, falcon_h1,
   granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
-max_gradient_norm + padding: right | 19 | adapted, fully_shard_more, images, liger, sharded_tiles,
-  short_convolutions, tiles | bert, falcon, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
+max_gradient_norm + padding: right | 20 | adapted, fully_shard_more, images, liger, preference_zero, sharded_tiles,
+  short_convolutions, tiles | bert, falcon, falcon_h1, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 50 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
@@ -2255,13 +2322,15 @@ max_gradient_norm + parallel.sharding: fsdp | 198 | dbrx_shared, deberta_v2_shar
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units,
   whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, lfm2, llama,
   llama under torchtitan, mistral3, mllama, modernbert, nemotron_h, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 64 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma,
-  gemma2, gpt2, llama, nemotron_h, neox, phi3, vit
-max_gradient_norm + parallel.sharding: zero1 | 4 | whisper_zero, zero | glm4_moe, gpt_neo, qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: zero2 | 9 | tiled_mlp_shared, whisper_zero, zero | llama, mistral3, whisper
-max_gradient_norm + parallel.sharding: zero3 | 15 | tiled_mlp_shared, whisper_zero, zero | gemma3_images, glm4_moe,
-  gpt_neo, llama, mistral3, qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 65 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared |
+  bamba, gemma, gemma2, gpt2, llama, nemotron, nemotron_h, neox, phi3, vit
+max_gradient_norm + parallel.sharding: zero1 | 5 | preference_zero, whisper_zero, zero | glm4_moe, gpt_neo, gpt_oss,
+  qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: zero2 | 10 | preference_zero, tiled_mlp_shared, whisper_zero, zero | llama,
+  mistral3, olmo2, whisper
+max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
+  falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
 max_gradient_norm + precision: amp | 254 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
   flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers, policy,
@@ -2271,13 +2340,14 @@ max_gradient_norm + precision: amp | 254 | adapted, dbrx, deberta_v2, distilbert
   falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
   llama, ministral3, mistral3, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, qwen3_next, qwen_moe, stablelm,
   starcoder2, torchvision_vit, vit, whisper
-max_gradient_norm + precision: fsdp | 154 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
+max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, modernbert_shared, rounded_shared, sharded_bits, sharded_more, sharded_tiles,
-  sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | bert, dbrx, deberta_v2, electra,
-  gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, modernbert, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + precision: mixed | 63 | images, master, more_families, rounded, tiled_mlp_shared, tiles,
-  whisper_zero, zero | bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl,
-  whisper
+  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | bert, dbrx,
+  deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron,
+  neox, phi, phi3, qwen3_vl, whisper
+max_gradient_norm + precision: mixed | 68 | images, master, more_families, preference_zero, rounded,
+  tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
+  granite, llama, mistral3, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + precision: pure | 192 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, policy, preference_shared, replicated, rounded,
   rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled,
@@ -2383,12 +2453,12 @@ offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spac
 offload: activations + weight_dtype: 16 bits | 20 | adapted, flat_adapters, fused_lora, hosted, liger, policy,
   preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba, falcon_h1, gemma, glm4, lfm2,
   lfm2_moe, llama, ministral3, nemotron_h, olmo2, olmoe
-offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
-  zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
-  t5, vit
-offload: gradients + offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more,
-  zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
-  t5, vit
+offload: gradients + offload: optimizer | 157 | flat_adapters, flat_host, host_activations, preference_zero,
+  sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
+  opt, phi, phi3, roberta, t5, vit
+offload: gradients + offload: parameters | 126 | flat_adapters, flat_host, host_activations, preference_zero,
+  sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt,
+  phi, phi3, roberta, t5, vit
 offload: gradients + parallel.fsdp_version: 1 | 63 | flat_adapters, flat_host | bert, bloom, gemma, gemma2, gemma3,
   glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 offload: gradients + parallel.replicas | 6 | flat_host | gpt2, llama
@@ -2399,22 +2469,22 @@ offload: gradients + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_
 offload: gradients + parallel.sharding: zero1 | 1 | zero_adapters | llama
 offload: gradients + parallel.sharding: zero2 | 13 | host_activations, zero, zero_adapters | gemma, glm, gpt2, llama,
   phi3, vit
-offload: gradients + parallel.sharding: zero3 | 45 | host_activations, zero_adapters, zero_offload | bert, bloom,
-  glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
+offload: gradients + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
+  bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
 offload: gradients + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
   gpt2, llama, opt, roberta
 offload: gradients + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
   gpt2, llama, neox, opt, phi3
-offload: gradients + precision: mixed | 59 | host_activations, zero, zero_adapters, zero_offload | bert, bloom,
-  gemma, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+offload: gradients + precision: mixed | 60 | host_activations, preference_zero, zero, zero_adapters, zero_offload |
+  bert, bloom, dbrx, gemma, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: gradients + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
   gemma, gemma2, gpt2, llama, neox, vit
 offload: gradients + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: gradients + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: gradients + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
-offload: optimizer + offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more,
-  zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
-  t5, vit
+offload: optimizer + offload: parameters | 126 | flat_adapters, flat_host, host_activations, preference_zero,
+  sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt,
+  phi, phi3, roberta, t5, vit
 offload: optimizer + parallel.fsdp_version: 1 | 63 | flat_adapters, flat_host | bert, bloom, gemma, gemma2, gemma3,
   glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 offload: optimizer + parallel.replicas | 6 | flat_host | gpt2, llama
@@ -2425,14 +2495,14 @@ offload: optimizer + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_
 offload: optimizer + parallel.sharding: zero1 | 1 | zero_adapters | llama
 offload: optimizer + parallel.sharding: zero2 | 13 | host_activations, zero, zero_adapters | gemma, glm, gpt2, llama,
   phi3, vit
-offload: optimizer + parallel.sharding: zero3 | 45 | host_activations, zero_adapters, zero_offload | bert, bloom,
-  glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
+offload: optimizer + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
+  bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
 offload: optimizer + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
   gpt2, llama, opt, roberta
 offload: optimizer + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
   gpt2, llama, neox, opt, phi3
-offload: optimizer + precision: mixed | 59 | host_activations, zero, zero_adapters, zero_offload | bert, bloom,
-  gemma, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+offload: optimizer + precision: mixed | 60 | host_activations, preference_zero, zero, zero_adapters, zero_offload |
+  bert, bloom, dbrx, gemma, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: optimizer + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
   gemma, gemma2, gpt2, llama, neox, vit
 offload: optimizer + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
@@ -2445,14 +2515,14 @@ offload: parameters + parallel.sharding: fsdp | 62 | flat_adapters, flat_host, h
   bloom, gemma, gpt2, llama, neox, opt, phi3, vit
 offload: parameters + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_host, host_activations, sharded_more
   | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-offload: parameters + parallel.sharding: zero3 | 28 | host_activations, zero_adapters, zero_offload | bert, bloom,
-  glm, gpt2, llama, opt, phi, roberta, t5, vit
+offload: parameters + parallel.sharding: zero3 | 31 | host_activations, preference_zero, zero_adapters, zero_offload
+  | bert, bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
 offload: parameters + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
   gpt2, llama, opt, roberta
 offload: parameters + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
   gpt2, llama, neox, opt, phi3
-offload: parameters + precision: mixed | 28 | host_activations, zero_adapters, zero_offload | bert, bloom, glm, gpt2,
-  llama, opt, phi, roberta, t5, vit
+offload: parameters + precision: mixed | 31 | host_activations, preference_zero, zero_adapters, zero_offload | bert,
+  bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
 offload: parameters + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
   gemma, gemma2, gpt2, llama, neox, vit
 offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
@@ -2545,11 +2615,19 @@ optimizer: apollo-adamw + parallel.sharding: ddp | 1 | preference_shared | bamba
 optimizer: apollo-adamw + precision: pure | 1 | preference_shared | bamba
 optimizer: apollo-adamw + quantization: int8 | 1 | preference_shared | bamba
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
-optimizer: galore-adamw + precision: amp | 65 | galore | apertus, bert, bloom, clip, cohere, deepseek, exaone4,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral, olmo2, opt, phi3, qwen_moe, vit
-optimizer: galore-adamw + precision: pure | 67 | block_kinds, galore, linear | arcee, bart, bert, bloom, ernie4_5,
-  falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense, llama, ministral3, mpt, nemotron, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
+optimizer: galore-adamw + packing: true | 1 | stepped_shared | apertus
+optimizer: galore-adamw + parallel.sharding: fsdp | 12 | stepped_shared | bloom, cohere, distilbert, electra, lfm2,
+  llama, mixtral, olmo, qwen_moe, roberta, seed_oss, starcoder2
+optimizer: galore-adamw + parallel.sharding: fsdp-grad-op | 6 | stepped_shared | apertus, llama, nemotron, neox,
+  olmo2, opt
+optimizer: galore-adamw + precision: amp | 67 | galore, stepped_shared | apertus, bert, bloom, clip, cohere,
+  deepseek, distilbert, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral,
+  olmo2, opt, phi3, qwen_moe, vit
+optimizer: galore-adamw + precision: fsdp | 5 | stepped_shared | cohere, electra, nemotron, neox, seed_oss
+optimizer: galore-adamw + precision: pure | 73 | block_kinds, galore, linear, stepped_shared | arcee, bart, bert,
+  bloom, ernie4_5, falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense, lfm2, llama,
+  ministral3, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
+optimizer: galore-adamw + quantization: nf4-double | 1 | stepped_shared | lfm2
 optimizer: galore-adamw + weight_dtype: 16 bits | 18 | galore | bert, gpt2, llama
 optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutions, state_spaces | bamba, gpt2, lfm2,
   llama
@@ -2579,11 +2657,15 @@ optimizer: lion + precision: pure | 16 | block_kinds, flat_parameter, liger, lin
   short_convolutions, tiles | bert, gemma4, gpt_neo, lfm2_moe, llama, ministral3, mllama, qwen3_next
 optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
 optimizer: lion + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
-optimizer: lomo + optimizer_in_backward: true | 21 | met, optimizers, short_convolutions, state_spaces | bamba, bert,
-  gpt2, lfm2, llama
-optimizer: lomo + packing: true | 1 | short_convolutions | lfm2
-optimizer: lomo + precision: amp | 8 | optimizers, state_spaces | bamba, bert, gpt2, llama
-optimizer: lomo + precision: pure | 6 | met, optimizers | llama
+optimizer: lomo + optimizer_in_backward: true | 30 | met, optimizers, short_convolutions, state_spaces,
+  stepped_shared | bamba, bert, dbrx, deepseek, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4, phi, qwen3_next,
+  seed_oss
+optimizer: lomo + packing: true | 2 | short_convolutions, stepped_shared | lfm2, phi
+optimizer: lomo + parallel.sharding: fsdp | 9 | stepped_shared | dbrx, deepseek, glm4, granitemoehybrid, llama,
+  llama4, phi, qwen3_next, seed_oss
+optimizer: lomo + precision: amp | 9 | optimizers, state_spaces, stepped_shared | bamba, bert, gpt2, llama, seed_oss
+optimizer: lomo + precision: fsdp | 3 | stepped_shared | deepseek, granitemoehybrid, llama
+optimizer: lomo + precision: pure | 10 | met, optimizers, stepped_shared | dbrx, llama, llama4, phi, qwen3_next
 optimizer: muon + optimizer_in_backward: true | 9 | optimizers, short_convolutions, steps | bert, lfm2_moe, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
 optimizer: muon + precision: amp | 14 | liger, optimizers, precisions, short_convolutions | bert, gpt2, lfm2,
@@ -2596,6 +2678,7 @@ optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
 optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
 optimizer: rmsprop + parallel.sharding: fsdp | 5 | fully_shard_more, preference_shared | gemma3_images, glm4_moe,
   qwen3_vl, qwen_moe
+optimizer: rmsprop + parallel.sharding: zero3 | 1 | preference_zero | gemma3
 optimizer: rmsprop + precision: amp | 143 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
   seq2seq, short_convolutions, state_spaces, tiled, vision | bart, bert, bloom, clip, deepseek, falcon_h1, gemma,
@@ -2680,22 +2763,23 @@ optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, 
   precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
   llava, mixtral, mpt, neox, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
-optimizer_in_backward: true + packing: true | 8 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
-  lfm2, lfm2_moe, nemotron_h
+optimizer_in_backward: true + packing: true | 9 | short_convolutions, state_spaces, stepped_shared | falcon_h1,
+  granitemoehybrid, lfm2, lfm2_moe, nemotron_h, phi
 optimizer_in_backward: true + padding: right | 5 | policy, sharded_spaces, short_convolutions | arcee, granite, lfm2
-optimizer_in_backward: true + parallel.sharding: fsdp | 8 | preference_shared, sharded_spaces | bamba, gemma4,
-  granitemoehybrid, helium, lfm2, nemotron_h
+optimizer_in_backward: true + parallel.sharding: fsdp | 17 | preference_shared, sharded_spaces, stepped_shared |
+  bamba, dbrx, deepseek, gemma4, glm4, granitemoehybrid, helium, lfm2, llama, llama4, nemotron_h, phi, qwen3_next,
+  seed_oss
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | apertus, bamba
-optimizer_in_backward: true + precision: amp | 74 | adapted, checkpoints, galore, liger, optimizers, policy,
-  sharded_spaces, short_convolutions, state_spaces, whisper | arcee, bamba, bert, falcon_h1, gemma2, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen_moe, whisper
-optimizer_in_backward: true + precision: fsdp | 3 | preference_shared, sharded_spaces | bamba, gemma4,
-  granitemoehybrid
-optimizer_in_backward: true + precision: pure | 86 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+optimizer_in_backward: true + precision: amp | 75 | adapted, checkpoints, galore, liger, optimizers, policy,
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared, whisper | arcee, bamba, bert, falcon_h1, gemma2,
+  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen_moe, seed_oss, whisper
+optimizer_in_backward: true + precision: fsdp | 6 | preference_shared, sharded_spaces, stepped_shared | bamba,
+  deepseek, gemma4, granitemoehybrid, llama
+optimizer_in_backward: true + precision: pure | 90 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
   electra, galore, liger, linear, met, modernbert, optimizers, policy, precisions, preference_shared, sharded_spaces,
-  short_convolutions, state_spaces | apertus, arcee, bamba, bert, dbrx, deberta_v2, distilbert, electra, falcon_h1,
-  gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3,
-  modernbert, nemotron_h, qwen3_next
+  short_convolutions, state_spaces, stepped_shared | apertus, arcee, bamba, bert, dbrx, deberta_v2, distilbert,
+  electra, falcon_h1, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
+  llama4, ministral3, modernbert, nemotron_h, phi, qwen3_next
 optimizer_in_backward: true + quantization: int8 | 6 | adapted, short_convolutions, state_spaces | bamba,
   granitemoehybrid, lfm2, lfm2_moe, llama
 optimizer_in_backward: true + quantization: nf4 | 7 | adapted, short_convolutions, state_spaces | falcon_h1,
@@ -2707,15 +2791,16 @@ optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
 packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
-packing: true + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | lfm2
+packing: true + parallel.sharding: fsdp | 1 | stepped_shared | phi
+packing: true + parallel.sharding: fsdp-grad-op | 2 | sharded_spaces, stepped_shared | apertus, lfm2
 packing: true + precision: amp | 60 | adapted, dbrx, fused_lora, liger, losses_more, masks, short_convolutions,
   state_spaces | bamba, dbrx, deepseek, falcon_h1, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 78 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
-  state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, nemotron,
-  nemotron_h, olmo, olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
+packing: true + precision: pure | 79 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
+  state_spaces, stepped_shared | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2,
+  gemma4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
+  mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi, qwen3_next, seed_oss, stablelm, starcoder2
 packing: true + quantization: int8 | 3 | liger, state_spaces | bamba, falcon_h1, gemma3
 packing: true + quantization: nf4 | 3 | short_convolutions | lfm2, lfm2_moe
 packing: true + quantization: nf4-double | 6 | adapted, liger, short_convolutions, state_spaces | bamba, falcon_h1,
@@ -2729,7 +2814,8 @@ padding: right + parallel.sharding: fsdp | 20 | fully_shard_more, modernbert_sha
   bert, glm4_moe, gpt2, gpt_neo, lfm2, llama, mistral3, mllama, modernbert
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
-padding: right + parallel.sharding: zero3 | 2 | modernbert_zero, zero | glm4_moe, modernbert
+padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
+  modernbert
 padding: right + precision: amp | 184 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   more_families, padding, pairs, policy, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
@@ -2740,8 +2826,9 @@ padding: right + precision: amp | 184 | block_kinds, dbrx, deberta_v2, decoders,
   seed_oss, stablelm
 padding: right + precision: fsdp | 9 | fully_shard_more, modernbert_shared, sharded_tiles | gemma3_images, gpt2,
   llama, mistral3, mllama, modernbert
-padding: right + precision: mixed | 81 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference, zero
-  | bert, deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert, qwen_moe, roberta
+padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
+  preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
+  qwen_moe, roberta
 padding: right + precision: pure | 170 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses_more, masks, met, modernbert, padding, pairs, pairs_beside, policy, preference, preference_shared,
   sharded_spaces, short_convolutions, state_spaces, tiles | apertus, arcee, bart, bert, bloom, cohere, deepseek,
@@ -2831,34 +2918,34 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 193 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 195 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt,
   modernbert_shared, preference_shared, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, whisper_shared, zeroed_late_shared | apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4,
-  glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 455 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, whisper_shared, zeroed_late_shared | apertus, arcee,
+  bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
+parallel.sharding: fsdp + precision: fsdp | 461 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
   modernbert_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units,
-  whisper_shared | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, ministral3, mistral3,
-  mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
-  whisper
-parallel.sharding: fsdp + precision: pure | 336 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
+  titan_units, whisper_shared | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
+  gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, whisper
+parallel.sharding: fsdp + precision: pure | 344 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
   litgpt, litgpt_flat, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  vit
+  stepped_shared, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
+  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, mistral3, mixtral, mllama,
+  modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
@@ -2866,8 +2953,8 @@ parallel.sharding: fsdp + qat: int4-tinygemm | 1 | torchtune_rounded | llama und
 parallel.sharding: fsdp + qat: mxfp4 | 3 | rounded_shared | llama
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
-parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
-  glm, llama, mixtral, neox, opt, phi, phi3, roberta
+parallel.sharding: fsdp + quantization: nf4-double | 25 | flat_adapters, sharded_bits, sharded_more, stepped_shared |
+  bloom, gemma, glm, lfm2, llama, mixtral, neox, opt, phi, phi3, roberta
 parallel.sharding: fsdp + trained_blocks: lisa | 9 | sharded_more | bert, gemma2, gpt2, llama, mixtral, neox
 parallel.sharding: fsdp + transformers_version: experts as modules | 12 | older_releases | mixtral
 parallel.sharding: fsdp + transformers_version: older code | 24 | older_releases | llama, mixtral
@@ -2875,20 +2962,20 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 56 | flat_adapters, fully_shar
   preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2,
   lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
 parallel.sharding: fsdp + zero_grad: before-backward | 20 | zeroed_late_shared | gpt2, llama
-parallel.sharding: fsdp-grad-op + precision: amp | 60 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: amp | 61 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, preference_shared, sharded_activations, sharded_bits,
-  sharded_more, sharded_spaces, sharded_units | arcee, bamba, bert, cohere, gemma, gemma2, gemma3, gpt2, llama,
-  nemotron, opt, qwen_moe, roberta, stablelm, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 83 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert, cohere, gemma, gemma2, gemma3,
+  gpt2, llama, nemotron, opt, qwen_moe, roberta, stablelm, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 85 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_more, sharded_spaces, sharded_units | arcee, bamba, bert, cohere, falcon_h1, gemma,
-  gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama, neox, olmoe, opt, phi, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 89 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert, cohere,
+  falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama, nemotron, neox, olmoe,
+  opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: pure | 91 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, preference_shared, rounded_shared, sharded_activations,
-  sharded_bits, sharded_more, sharded_spaces, sharded_units | apertus, bamba, bert, bloom, cohere, exaone4, gemma,
-  gemma2, gemma3, glm, gpt2, granite, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmoe, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta
+  sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, bamba, bert, bloom, cohere,
+  exaone4, gemma, gemma2, gemma3, glm, gpt2, granite, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen3_next, qwen_moe, roberta
 parallel.sharding: fsdp-grad-op + qat: fp8 | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp-grad-op + qat: int4 | 2 | rounded_shared | llama
 parallel.sharding: fsdp-grad-op + qat: int4-mslk | 2 | rounded_shared | gemma, llama
@@ -2899,21 +2986,24 @@ parallel.sharding: fsdp-grad-op + trained_blocks: badam | 1 | preference_shared 
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_spaces | bamba, gpt2, llama
-parallel.sharding: zero1 + precision: mixed | 74 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra,
-  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, neox, opt, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 + precision: mixed | 89 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
-  deberta_v2, electra, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, modernbert,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit, whisper
+parallel.sharding: zero1 + precision: mixed | 80 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
+  deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
+  modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
+parallel.sharding: zero2 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
+  bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama,
+  mistral3, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5,
+  vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 165 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | bert, bloom,
-  dbrx, deberta_v2, electra, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  modernbert, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit, whisper
-parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
+parallel.sharding: zero3 + precision: mixed | 214 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
+  zero_offload | bert, bloom, cohere, dbrx, deberta_v2, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
@@ -2972,7 +3062,7 @@ precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, 
 precision: fsdp + weight_dtype: 16 bits | 49 | flat_adapters, fully_shard_more, preference_shared, sharded_bits,
   sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, ministral3, phi, phi3
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
-precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
+precision: mixed + quantization: nf4 | 3 | preference_zero, zero | gemma2, qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
@@ -2994,10 +3084,10 @@ precision: pure + quantization: nf4 | 89 | adapted, adapters, flat_adapters, ima
   bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid,
   lfm2, lfm2_moe, llama, llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under
   litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 58 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt,
-  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon
-  under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
-  mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5
+precision: pure + quantization: nf4-double | 59 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared |
+  bart, bloom, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5
 precision: pure + tiled_mlp | 6 | tiled_mlp, tiled_mlp_shared | ernie4_5, gemma, llama, seed_oss
 precision: pure + trained_blocks: badam | 10 | policy, short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3

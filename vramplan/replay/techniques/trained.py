@@ -60,15 +60,27 @@ class TrainsLess(Technique):
 
 def trained_of(setup: Setup, precision: Precision) -> Trained:
     """The policy of an iteration that trains less than every weight."""
+    frozen = frozen_words(setup)
     if setup.adapter is None:
-        return (BlocksAlone if setup.trained_blocks == "badam" else Frozen)(setup.frozen)
+        return (BlocksAlone if setup.trained_blocks == "badam" else Frozen)(frozen)
     adapter, former = setup.adapter, _former(setup.model, setup.adapter)
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
     by_index = looks_up_4bit(setup.model.family) and not setup.compile
-    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
+    parts = frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
     kind = AdaptedInTurns if setup.trained_blocks == "badam" else Adapted
     return kind(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
+
+
+def frozen_words(setup: Setup) -> tuple[str, ...]:
+    """What is frozen, in the words of a job. Of blocks in turns the one is trained whose turn needs most.
+
+    That is the last one, whose gradients are there first, where all blocks save something. Where what is before the
+    trained block saves nothing, as BAdam has no other weight that needs a gradient, it is the first one.
+    """
+    if setup.trained_blocks != "badam" or not setup.frozen or asks_inputs(setup):
+        return setup.frozen
+    return (f"{LAYERS}.1-{setup.model.layers - 1}",)
 
 
 def asks_inputs(setup: Setup) -> bool:
