@@ -14,7 +14,7 @@ from typing import Any
 
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Node, Tape, rounded
-from vramplan.replay.sharding.fully_shard import FullyShard
+from vramplan.replay.sharding.fully_shard import PRE_BACKWARD, FullyShard
 from vramplan.replay.sharding.hosted import Shard
 from vramplan.replay.sharding.units import (
     COMMUNICATION,
@@ -47,6 +47,8 @@ class FlatParameters(FullyShard):
         super().__init__(tape, policy, outside, redistribute)
         self.sources: list[tuple[int, ...]] = []  # of the shards that are stepped
         self.here: set[GatheredUnit] = set()  # units whose parameter is what was gathered, and not the shard
+        self.behind: set[GatheredUnit] = set()  # units that are given the result of another one
+        self.going: GatheredUnit | None = None  # a frozen one that goes when the hooks on that result are over
 
     def _elements_of(self, weights: Sequence[ShardedWeight]) -> tuple[int, int]:
         """Of a flat parameter: all, and those of one device (_flat_param.py, FlatParamHandle._get_shard)."""
@@ -173,6 +175,9 @@ class FlatParameters(FullyShard):
         register_multi_grad_hook.
         """
         if other is None or type(other.node) is not Node:
+            hidden = given[0] if type(given) is tuple else given
+            if type(hidden.node) is Node and hidden.node.operator == PRE_BACKWARD:
+                self.behind.add(unit)
             return super().after_inputs(unit, given, other)
         node, inner = other.node, other.node.fn
         waiting: list[Tensor] = []
@@ -189,6 +194,12 @@ class FlatParameters(FullyShard):
 
         node.fn = fn
         return self.through(given, lambda tensor: self._hook("multi_grad", tensor, keep)), other
+
+    def hooks_over(self) -> None:
+        """A frozen unit that was given that result goes: its hook on the same tensor was registered later."""
+        if self.going is not None:
+            unit, self.going = self.going, None
+            self._reshard(unit)
 
     def _gather_next(self, unit: GatheredUnit) -> None:
         """The unit that forward left before it left this one the first time, if backward comes to it.
@@ -240,7 +251,10 @@ class FlatParameters(FullyShard):
         _post_backward_hook, _reduce_grad, _cast_grad_to_param_dtype, _accumulate_sharded_grad and _offload_grad.
         """
         if not self.is_trained(unit):
-            self._reshard(unit)
+            if unit in self.behind:
+                self.going = unit
+            else:
+                self._reshard(unit)
             return
         tape = self.tape
         weights = self._weights(unit)

@@ -32,6 +32,8 @@ from vramplan.replay.sharding.units import (
 )
 from vramplan.replay.tensors import FP32, Parameter, Shape, Tensor
 
+PRE_BACKWARD = "pre_backward"  # a hook on the result of a unit
+
 
 class FullyShard(Collectives):
     """The walk of one iteration over units: what is gathered, and when it goes."""
@@ -351,12 +353,16 @@ class FullyShard(Collectives):
                     self._copy_out(one, in_forward=False)
                     if not self.policy.prefetches_after:
                         self._gather_next(one)
+            self.hooks_over()
             return [gradient]
 
-        hooked = self._hook("pre_backward", tensor, fn)
+        hooked = self._hook(PRE_BACKWARD, tensor, fn)
         if unit in self.own.values():
             self.hook = hooked.node, units
         return hooked
+
+    def hooks_over(self) -> None:
+        """The hooks of a unit on its result have run, and those of what was given that result are next."""
 
     def _gather_next(self, unit: GatheredUnit) -> None:
         """Gather ahead of time the unit that backward comes to after this one."""
