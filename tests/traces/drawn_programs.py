@@ -36,6 +36,7 @@ class Choices(NamedTuple):
     dropouts: tuple[float, ...] = ()
     clips: bool = False
     defers: bool = True  # gradients are reduced in the last micro-step alone
+    is_flat: bool = False  # its FSDP is the first version, whatever a job says
     halves_sums: bool = False  # FSDP1's mixed precision sums gradients in 16 bits
     outlives: bool = False  # its loop may keep outputs until the next forward pass has made new ones
     sharded: float = 0.4  # of the jobs
@@ -78,7 +79,8 @@ CHOICES = {
     "llm-foundry": Choices(
         checkpoints=("none", "full"),
         attentions=("flash",),
-        parallel=(("fsdp_version", (1,)), ("reduce_dtype", ("bf16", "fp32"))),
+        parallel=(("reduce_dtype", ("bf16", "fp32")),),
+        is_flat=True,
     ),
     "nanogpt": Choices(dropouts=(0.0, 0.1), outlives=True),
 }
@@ -135,12 +137,14 @@ def job_of(random: Random, engine: str, folder: Path) -> Keys:
         keys["pytorch_version"] = TRACED
     if program.KINDS and random.random() < choices.sharded:
         keys["parallel"] = _parallel(random, program.KINDS, choices, keys)
-    flat = keys.get("parallel", {}).get("fsdp_version") == 1
+    parallel = keys.get("parallel")
+    flat = parallel is not None and (choices.is_flat or parallel.get("fsdp_version") == 1)
     word, _, half = keys["precision"].partition("-")
     if word in ("fsdp", "amp") and program.PRECISIONS != ("fsdp-bf16",):  # FSDP1 has mixed precision of its own
-        keys["precision"] = f"{'fsdp' if flat else 'amp'}-{half}"
-        if flat and choices.halves_sums:
-            keys["parallel"]["reduce_dtype"] = half
+        mixed = f"{'fsdp' if flat else 'amp'}-{half}"
+        keys["precision"] = mixed if mixed in program.PRECISIONS else "fsdp-bf16"
+        if parallel is not None and flat and choices.halves_sums:
+            parallel["reduce_dtype"] = half
     return keys
 
 

@@ -90,7 +90,13 @@ class Foundry(Program):
             "expansion_ratio": shape.intermediate_size / shape.hidden_size,
             "max_seq_len": shape.max_positions,
             "vocab_size": shape.vocabulary_size,
-            "attn_config": {"attn_impl": "flash", "attn_pdrop": shape.attention_dropout},
+            "attn_config": {
+                "attn_impl": "flash",
+                "attn_pdrop": shape.attention_dropout,
+                "alibi": shape.positions == "alibi",
+            },
+            "learned_pos_emb": shape.positions == "learned",
+            "no_bias": shape.positions == "alibi",
             "emb_pdrop": shape.embedding_dropout,
             "resid_pdrop": shape.hidden_dropout,
             "tie_word_embeddings": shape.tied_embeddings,
@@ -137,7 +143,8 @@ class Foundry(Program):
         block = import_module("llmfoundry.models.layers.blocks").MPTBlock
         full = fsdp.ShardingStrategy.FULL_SHARD
         strategy = full if job.sharding.kind == FSDP else fsdp.ShardingStrategy.SHARD_GRAD_OP
-        reduced = getattr(torch, DTYPES[job.sharding.reduce_dtype or "fp32"])
+        usual = "bf16" if job.precision.startswith("pure-") else "fp32"  # Composer's PURE, and DEFAULT
+        reduced = getattr(torch, DTYPES[job.sharding.reduce_dtype or usual])
         whole = fsdp.FullyShardedDataParallel(
             skeleton.to_empty(device="cuda"),
             sharding_strategy=strategy,

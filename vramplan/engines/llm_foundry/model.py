@@ -1,5 +1,6 @@
 """MPT as llm-foundry computes it (llmfoundry/models/mpt/modeling_mpt.py and llmfoundry/models/layers of 0.6): learned
-positions, biases, layer norms in 16 bits, flash-attn on sequences without padding, and its loss.
+positions and biases, or ALiBi without any (`no_bias`), layer norms in 16 bits, flash-attn on sequences without padding,
+and its loss.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.
@@ -27,11 +28,32 @@ from vramplan.replay.operators.products import linear, matmul
 from vramplan.replay.operators.transformer_engine import kept_by, te_linear
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
+from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
 from vramplan.values.model import ModelShape
 
 LAYERS_OF_A_BLOCK = 4  # linear ones
+POSITIONS = ("learned", "alibi")
 HEAD_MULTIPLE = 8  # of the elements of a head: flash-attn pads others
+
+
+def is_learned(shape: ModelShape) -> bool:
+    """Whether positions are learned; else they are ALiBi's, and no layer has a bias."""
+    return shape.positions == POSITIONS[0]
+
+
+def slopes_of(tape: Tape, heads: int) -> Tensor:
+    """gen_slopes: a number for each head.
+
+    Source: llmfoundry/models/layers/attention.py.
+    """
+    powers: Tensor | None = tape.new("arange", (heads,), FP32, False)
+    slopes = tape.new("mul", (heads,), FP32, False)
+    del powers
+    powers = tape.new("pow", (heads,), FP32, False)
+    del slopes
+    slopes = tape.new("reciprocal", (heads,), FP32, False)
+    del powers
+    return slopes
 
 
 class LowPrecisionLayerNorm:
@@ -41,7 +63,7 @@ class LowPrecisionLayerNorm:
         width = (recipe.shape.hidden_size,)
         with tape.building(NORMS):
             self.weight = tape.parameter(f"{name}.weight", width, recipe.weight_dtype)
-            self.bias = tape.parameter(f"{name}.bias", width, recipe.weight_dtype)
+            self.bias = tape.parameter(f"{name}.bias", width, recipe.weight_dtype) if is_learned(recipe.shape) else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return low_precision_layer_norm(x, self.weight, self.bias)
@@ -63,8 +85,9 @@ class Attention:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe = recipe
         layer = TELinear if recipe.float8 else Linear
-        self.Wqkv = layer(tape, "attn.Wqkv", width, 3 * width, dtype, bias=True)
-        self.out_proj = layer(tape, "attn.out_proj", width, width, dtype, bias=True)
+        bias = is_learned(recipe.shape)
+        self.Wqkv = layer(tape, "attn.Wqkv", width, 3 * width, dtype, bias=bias)
+        self.out_proj = layer(tape, "attn.out_proj", width, width, dtype, bias=bias)
 
     def __call__(self, x: Tensor, padding: tuple[Tensor, ...]) -> Tensor:
         batch, length, width = x.shape
@@ -85,6 +108,8 @@ class Attention:
         heads = (batch, length, shape.attention_heads, shape.head_size)
         q, k, v = (transpose(view(x, heads), 1, 2) for x in (query, key, value))
         weights = mul_scalar(matmul(q, transpose(k, 2, 3)))
+        if not is_learned(shape):
+            weights = add(weights, tape.constant((1, shape.attention_heads, 1, length), FP32, False))
         _ones = tape.new("new_ones", (length, length), FP32, False)
         _lower = tape.new("tril", (length, length), FP32, False)
         del _ones
@@ -119,8 +144,9 @@ class Block:
         self.attn = Attention(tape, recipe)
         self.norm_2 = LowPrecisionLayerNorm(tape, "norm_2", recipe)
         layer = TELinear if recipe.float8 else Linear
-        self.up_proj = layer(tape, "ffn.up_proj", shape.hidden_size, shape.intermediate_size, dtype, bias=True)
-        self.down_proj = layer(tape, "ffn.down_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True)
+        bias = is_learned(shape)
+        self.up_proj = layer(tape, "ffn.up_proj", shape.hidden_size, shape.intermediate_size, dtype, bias=bias)
+        self.down_proj = layer(tape, "ffn.down_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         _a = self.norm_1(x)
@@ -142,21 +168,29 @@ class MPT:
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
-        """Whether it is an MPT with learned positions, and heads as flash-attn takes them."""
-        return shape.task == "lm" and shape.positions == "learned" and shape.head_size % HEAD_MULTIPLE == 0
+        """Whether it is an MPT with learned positions or ALiBi, and heads as flash-attn takes them."""
+        return shape.task == "lm" and shape.positions in POSITIONS and shape.head_size % HEAD_MULTIPLE == 0
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
         with tape.building(EMBEDDINGS):
             self.wte = tape.parameter("wte.weight", (shape.vocabulary_size, shape.hidden_size), dtype)
-            self.wpe = tape.parameter("wpe.weight", (shape.max_positions, shape.hidden_size), dtype)
+            self.wpe: Parameter | None = None
+            if is_learned(shape):
+                self.wpe = tape.parameter("wpe.weight", (shape.max_positions, shape.hidden_size), dtype)
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers of the module."""
+        """Bytes of the buffers of the module; without flash-attn there is the bias of ALiBi, of all positions."""
+        shape = self.recipe.shape
+        own = (
+            []
+            if is_learned(shape) or self.recipe.attention != "eager"
+            else [shape.attention_heads * shape.max_positions]
+        )
         if not self.recipe.float8:
-            return []
-        return kept_by(LAYERS_OF_A_BLOCK * self.recipe.shape.layers)
+            return [one * FP32.itemsize for one in own]
+        return [*(one * FP32.itemsize for one in own), *kept_by(LAYERS_OF_A_BLOCK * shape.layers)]
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         recipe = self.recipe
@@ -169,8 +203,12 @@ class MPT:
         tape, recipe = self.tape, self.recipe
         batch, length = input_ids.shape
         x = embedding(input_ids, self.wte)
-        _pos = unsqueeze(tape.new("arange", (length,), INT64, False), 0)
-        x = dropout(add(x, embedding(_pos, self.wpe)), recipe.embedding_dropout)
+        if self.wpe is not None:
+            _pos = unsqueeze(tape.new("arange", (length,), INT64, False), 0)
+            x = add(x, embedding(_pos, self.wpe))
+        x = dropout(x, recipe.embedding_dropout)
+        if self.wpe is None and recipe.attention != "eager":  # which the functions of flash-attn keep
+            tape.held.append(slopes_of(tape, recipe.shape.attention_heads))
         _padding = () if recipe.attention == "eager" else padding_info(tape, batch, length)
         state = [x]
         del x

@@ -13,7 +13,7 @@ from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, Parameter, Tensor,
 BLOCK_ROWS = 128  # of the fp32 accumulator, for each sample more than it has: csrc/flash_attn/flash_api.cpp
 
 
-def low_precision_layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
+def low_precision_layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     """LPLayerNorm: under autocast input, weight and bias are cast first, and `layer_norm` runs in 16 bits.
 
     Saves `weight`: the copy in 16 bits.
@@ -24,11 +24,12 @@ def low_precision_layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> T
     if dtype is None:
         return layer_norm(x, weight, bias)
     x = to(x, dtype)
-    scale, shift = to(weight, dtype), to(bias, dtype)
+    scale = to(weight, dtype)
+    shift = None if bias is None else to(bias, dtype)
     tape.autocast = None
     out = layer_norm(x, scale, shift)
     tape.autocast = dtype
-    tape.save(out.node, scale, shift)
+    tape.save(out.node, *(one for one in (scale, shift) if one is not None))
     return out
 
 
