@@ -218,6 +218,25 @@ model:
     holds(job(text, "a.yaml"), adapter__kind=kind, adapter__rank=4, adapter__targets=["q_proj"])
 
 
+@pytest.mark.parametrize(
+    ("more", "attention"), [("", "eager"), ("attn_impl: torch", "eager"), ("attn_impl: flash", None)]
+)
+def test_the_hubs_mpt_runs_as_its_config_says(more: str, attention: str | None) -> None:
+    text = f"""\
+max_seq_len: 2048
+model:
+  name: hf_causal_lm
+  pretrained_model_name_or_path: mosaicml/mpt-7b
+  use_flash_attention_2: true
+  config_overrides: {{max_seq_len: 2048, attn_config: {{{more}}}}}
+global_train_batch_size: 64
+device_train_microbatch_size: 8
+max_duration: 1ep
+optimizer: {{name: decoupled_adamw}}
+"""
+    holds(job(text, "a.yaml", devices=8), runtime="llm-foundry", attention=attention)
+
+
 def test_llm_foundry_finds_the_micro_batch_itself() -> None:
     assert "micro_batch_size" in meant(foundry("auto"), "a.yaml").open
 

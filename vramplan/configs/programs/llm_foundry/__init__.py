@@ -228,7 +228,12 @@ def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     implementation = sheet.text("model.attn_implementation") or ""
     override = sheet.text("model.config_overrides.attn_config.attn_impl")
     flash = sheet.flag("model.use_flash_attention_2") or implementation.startswith("flash")
-    if (flash or override == "flash") and own is None:
+    if own is not None:
+        # The hub's code runs, and its config.json says attn_impl torch; use_flash_attention_2 is not its key.
+        if override in (None, "torch"):
+            key = "model.config_overrides.attn_config.attn_impl"
+            meaning.say("attention", "eager", "model.pretrained_model_name_or_path", key)
+    elif flash or override == "flash":
         meaning.say("attention", "flash", "model.use_flash_attention_2", "model.config_overrides.attn_config.attn_impl")
     elif implementation in ("eager", "sdpa"):
         meaning.say("attention", implementation, "model.attn_implementation")
