@@ -54,16 +54,26 @@ class Own(NamedTuple):
         return time.step_seconds * (1 - time.shares[LOOP]), self.measured["step_seconds"]
 
 
+def jobs() -> tuple[ResolvedJob, ...]:
+    """Their jobs, not answered."""
+    found = [entry.job for entry in read_job_file(HERE / "h100.yaml")]
+    assert len(found) == CASES
+    assert all(isinstance(job, ResolvedJob) for job in found)
+    return tuple(job for job in found if isinstance(job, ResolvedJob))
+
+
+def names() -> list[str]:
+    """Of those that came through."""
+    return [job.name for job in jobs() if job.case["measured"]["outcome"] == "fits"]
+
+
 @cache
 def all_cases() -> tuple[Own, ...]:
     """Those that ran out of memory too."""
     found = []
-    for entry in read_job_file(HERE / "h100.yaml"):
-        job = entry.job
-        assert isinstance(job, ResolvedJob), entry.problems
+    for job in jobs():
         result = describe(decide(job, whole_ladder=False), with_remedies=False)
         found.append(Own(job, result, job.case["measured"], job.case["trace"]))
-    assert len(found) == CASES
     return tuple(found)
 
 
