@@ -204,6 +204,20 @@ def test_a_model_with_sizes_of_its_own(kind: str, more: str, family: str, expert
     assert model.get("qk_norm", False) == ("norm_qk" in more)
 
 
+@pytest.mark.parametrize("part", ["n_layer", "n_embd", "n_head", "vocab_size", "padding_multiple", "block_size"])
+def test_a_size_that_is_no_number_is_told_with_its_place(part: str) -> None:
+    text = f"model_name: mine\nmodel_config:\n  {part}: [many]\ntrain: {{micro_batch_size: 1}}\n"
+    with pytest.raises(InputError, match=rf"a.yaml:3:\d+: model_config.{part}: .* is not a number"):
+        meant(text, "a.yaml", program="litgpt")
+
+
+def test_experts_behind_more_dense_blocks_than_there_are() -> None:
+    config = "{n_layer: 2, n_embd: 64, n_head: 4, intermediate_size: 64, mlp_class_name: LLaMAMoE, n_expert: 4"
+    config += ", n_expert_per_token: 2, first_k_dense_replace: 1000000000000}"
+    text = f"model_name: mine\nmodel_config: {config}\ntrain: {{micro_batch_size: 1}}\n"
+    assert meant(text, "a.yaml", program="litgpt").job["model"]["experts"]["dense_layers"] == [0, 1]
+
+
 def test_no_size_of_a_model_is_passed_over() -> None:
     with pytest.raises(InputError, match=r"model_config.n_experts: is not understood"):
         meant(OWN.format(kind="LLaMAMoE", more="n_experts: 4"), "a.yaml")

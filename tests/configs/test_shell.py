@@ -226,7 +226,8 @@ def test_small_commands_print_what_they_are_given(expression: str, result: str) 
 
 
 @pytest.mark.parametrize(
-    "expression", ["$(whoami)", "$(expr $WHO + 1)", "$(echo $MODEL | sed s/a/b/)", "$(basename $MODEL; ls)"]
+    "expression",
+    ["$(whoami)", "$(expr $WHO + 1)", "$(echo $MODEL | sed s/a/b/)", "$(basename $MODEL; ls)", "$(echo 1e400 | bc)"],
 )
 def test_other_commands_are_known_to_the_caller_alone(expression: str) -> None:
     found = shell.read(f"MODEL=org/Own-7B\ntorchrun train.py --value {expression} --other 1\n")

@@ -17,6 +17,9 @@ JOB = {"model": "gpt2", "gpu": "a100"}
         ("weight_dtype", "nf4", "it is a value of quantization (--quantization)"),
         ("precision", "4bit", "it is a value of quantization (--quantization)"),
         ("optimizer", "zero3", "it is a value of parallel.sharding (--sharding)"),
+        ("optimizer", "badam", "it is a value of trained_blocks (--trained-blocks)"),  # though adam is near
+        ("optimizer", "lisa", "it is a value of trained_blocks (--trained-blocks)"),
+        ("optimizer", "lisa:2", "it is a value of trained_blocks (--trained-blocks)"),
         ("attention", "sqrt", "it is a value of activation_checkpointing (--checkpointing)"),
         ("activation_checkpointing", "flash_attention_2", "it is a value of attention (--attention)"),
     ],

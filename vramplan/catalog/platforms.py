@@ -63,8 +63,8 @@ def on_platform(gpu: Gpu, dirs: Sequence[Path] = ()) -> Gpu:
     found: dict[str, Any] = {key: None if own is None else own.value(key) for key in FIELDS}
     if not gpu.has_nvlink:
         found["network"] = None
-    for key in FIELDS:
-        found[key] = other.value(key) if found[key] is None and key != PEERS else found[key]
+    for key in (*RATES, *SHARES):  # no peers is an answer: GPUs are linked by a switch
+        found[key] = other.value(key) if found[key] is None else found[key]
     return gpu._replace(
         network_bytes_per_s=found["network"],
         host_bytes_per_s=found["host_link"],

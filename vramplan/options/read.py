@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol
 
-from vramplan.errors import near_matches
 from vramplan.options.option import COUNT, FLAG, MAX_COUNT, NUMBER, SIZE, TEXTS, WORD, Option
 from vramplan.options.spellings import OPEN, bare, meaning
 from vramplan.options.table import has_the_word
@@ -61,7 +60,7 @@ def _word(option: Option, fields: FieldReader, name: str) -> str | None:
         return found.word
     if text is not None and text not in option.words:
         hint = OPEN.get(bare(text)) if option.spellings else None
-        fields.unknown_word(name, text, option.words, hint or _of_another_key(text, option.words))
+        fields.unknown_word(name, text, option.words, hint or _of_another_key(text))
         return None
     return text
 
@@ -138,14 +137,14 @@ def _pattern(option: Option, fields: FieldReader, name: str) -> str | None:
         return None
     heads = [one for one in known if one.partition(":")[0] == text and "[" not in one]
     hint = f"{heads[0]}, for example {_example(heads[0])}" if heads else OPEN.get(bare(text))
-    fields.unknown_word(name, text, known, hint or _of_another_key(text, known))
+    fields.unknown_word(name, text, known, hint or _of_another_key(text))
     return None
 
 
-def _of_another_key(text: str, known: Collection[str]) -> str | None:
-    """A hint for a word that only another key has, and that is no slip in a word of this one."""
+def _of_another_key(text: str) -> str | None:
+    """A hint for a word that only another key has: whoever writes it means that one, however near another word is."""
     other = has_the_word(text)
-    if other is None or near_matches(text, known) is not None:
+    if other is None:
         return None
     option_too = f" ({other.option})" if other.options else ""
     return f"it is a value of {other.key}{option_too}"

@@ -83,7 +83,10 @@ def summary(answer: Search) -> list[str]:
     looked = f"{answer.combinations:,} combinations"
     if answer.candidates > answer.combinations:
         looked += f", {answer.candidates:,} with their micro-batches"
-    near = f"{answer.fits:,} fit" + (f" and are within {answer.within:.0%} of the fastest" if answer.within < 1 else "")
+    fit, are = ("fits", "is") if answer.fits == 1 else ("fit", "are")
+    near = f"{answer.fits:,} {fit}" + (
+        f" and {are} within {answer.within:.0%} of the fastest" if answer.within < 1 else ""
+    )
     left = "are slower" if answer.complete else "are slower or were not looked at"
     others = f"{answer.slower:,} {left}, " if answer.slower else ""
     refused = f"{answer.refused:,} the program cannot run or are not modelled"

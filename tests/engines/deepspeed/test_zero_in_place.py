@@ -1,6 +1,6 @@
-"""TRUTH: ZeRO 1 and 2 without a contiguous bucket: gradients stay where they are, and copies of them are averaged.
+"""TRUTH: ZeRO without a contiguous bucket: gradients stay where they are, and stages 1 and 2 average copies of them.
 
-zero_in_place.json names the rig, its versions and the command.
+zero_in_place.json and zero3_in_place.json name the rig, its versions and the command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from vramplan.job import build_job
 from vramplan.planner.setups import setup_of
 from vramplan.replay.step import replay
 
-TRACED = json.loads(Path(__file__).with_name("zero_in_place.json").read_text("utf-8"))["jobs"]
+FILES = [Path(__file__).with_name(f"{name}.json") for name in ("zero_in_place", "zero3_in_place")]
+TRACED = [one for file in FILES for one in json.loads(file.read_text("utf-8"))["jobs"]]
 
 
 @pytest.mark.truth
@@ -53,3 +54,19 @@ def test_there_is_no_bucket(stage: str) -> None:
             found.append(replay(setup_of(job, "none", False)).peaks(1)["backward"])
         assert (found[0] - found[1] > 0.5 * less) is (less > 0)
         assert less or found[0] == found[1]
+
+
+@pytest.mark.closed_form
+def test_the_bucket_goes_and_gradients_stay() -> None:
+    """A bucket for all gradients is as large as they are: without it the states are less, and backward no more."""
+    keys = next(one for one in TRACED if one["name"] == "zero3 olmo2, frozen: parts, precision: mixed")["keys"]
+    found = {}
+    for contiguous in (True, False):
+        parallel = {"data": 4, "sharding": "zero3", "contiguous_gradients": contiguous, "reduce_bucket_size": 409_600}
+        record = replay(
+            setup_of(build_job({**keys, "parallel": parallel, "frozen": [], "sequence_length": 8}), "none", False)
+        )
+        found[contiguous] = record
+    assert found[True].static_bytes(2) - found[False].static_bytes(2) == 2 * 409_600
+    assert found[False].peaks(2)["forward"] == found[True].peaks(2)["forward"] - 2 * 409_600
+    assert found[True].peaks(2)["backward"] - 2 * 409_600 < found[False].peaks(2)["backward"]

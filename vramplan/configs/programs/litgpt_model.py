@@ -63,40 +63,50 @@ DEFAULTS: Mapping[str, Any] = {
     "norm_class_name": "LayerNorm",
 }
 
+COUNTS = names(
+    """
+    n_layer n_embd n_head n_query_groups head_size intermediate_size vocab_size padded_vocab_size padding_multiple
+    block_size n_expert n_expert_per_token moe_intermediate_size first_k_dense_replace n_shared_expert
+    """
+)
+"""Keys whose value is a whole number."""
+
 PLAIN, GATED, EXPERTS = "GptNeoxMLP", "LLaMAMLP", "LLaMAMoE"
 
 
 def say(sheet: Sheet, meaning: Meaning, name: str | None) -> int | None:
     """Say the model of `model_config`, and answer the positions that it has."""
     parts = sorted(key.removeprefix(f"{CONFIG}.") for key in UNDERSTOOD)
-    given = {part: value for part in parts if (value := sheet.get(f"{CONFIG}.{part}")) is not None}
+    read = {part: sheet.count if part in COUNTS else sheet.get for part in parts}
+    given = {part: value for part, of in read.items() if (value := of(f"{CONFIG}.{part}")) is not None}
     sheet.get(CONFIG)
     sizes = {**DEFAULTS, **given}
+    positions: int = sizes["block_size"]
     kind, latent = str(sizes["mlp_class_name"]).rpartition(".")[2], bool(given.get("latent_attention"))
     if latent or given.get("n_shared_expert") or kind not in (PLAIN, GATED, EXPERTS):
         key = "latent_attention" if latent else "n_shared_expert" if given.get("n_shared_expert") else "mlp_class_name"
         meaning.ask(
             "model", f"{CONFIG}.{key} {given.get(key)} is no part of a model with sizes of its own (--model NAME)"
         )
-        return _whole(sizes, "block_size")
-    heads, width = int(sizes["n_head"]), int(sizes["n_embd"])
-    inner = _whole(sizes, "intermediate_size") or (4 * width if kind == PLAIN else None)
+        return positions
+    heads, width = sizes["n_head"], sizes["n_embd"]
+    inner = sizes.get("intermediate_size") or (4 * width if kind == PLAIN else None)
     if inner is None:
         sheet.problem(CONFIG, f"{kind} needs intermediate_size", f"name {CONFIG}.intermediate_size")
         return None
-    several = int(sizes["padding_multiple"] or 1)
+    several = sizes["padding_multiple"] or 1
     shape: dict[str, Any] = {
         "name": sizes.get("name") or name or CONFIG,
         "family": "neox" if kind == PLAIN else "llama",
-        "layers": _whole(sizes, "n_layer"),
+        "layers": sizes["n_layer"],
         "hidden_size": width,
         "attention_heads": heads,
         "intermediate_size": inner,
-        "vocabulary_size": _whole(sizes, "padded_vocab_size") or -(-int(sizes["vocab_size"]) // several) * several,
-        "max_positions": _whole(sizes, "block_size"),
+        "vocabulary_size": sizes.get("padded_vocab_size") or -(-sizes["vocab_size"] // several) * several,
+        "max_positions": positions,
         "tied_embeddings": bool(sheet.flag("train.tie_embeddings")),
     }
-    head = _whole(sizes, "head_size")
+    head = sizes.get("head_size")
     if head and head * heads != width:
         shape["head_size"] = head
     if kind == PLAIN:
@@ -105,7 +115,7 @@ def say(sheet: Sheet, meaning: Meaning, name: str | None) -> int | None:
         if given.get("n_query_groups") not in (None, heads):
             meaning.lack(f"{CONFIG}.n_query_groups", "queries share keys and values, and each is counted with its own")
     else:
-        shape["key_value_heads"] = _whole(sizes, "n_query_groups") or heads
+        shape["key_value_heads"] = sizes.get("n_query_groups") or heads
         if given.get("attn_bias"):
             shape["qkv_bias"] = True
         if given.get("norm_qk"):
@@ -115,25 +125,20 @@ def say(sheet: Sheet, meaning: Meaning, name: str | None) -> int | None:
     if kind == EXPERTS:
         _experts(given, shape)
     meaning.say("model", shape, CONFIG)
-    return _whole(sizes, "block_size")
+    return positions
 
 
 def _experts(given: Mapping[str, Any], shape: dict[str, Any]) -> None:
     """The experts of LLaMAMoE, whose blocks are those of Qwen3 or Mixtral."""
-    dense = list(range(int(given.get("first_k_dense_replace") or 0)))
+    dense = list(range(min(given.get("first_k_dense_replace", 0), shape["layers"])))
     own = given.get("moe_intermediate_size") or shape["intermediate_size"]
     found: dict[str, Any] = {
-        "count": int(given.get("n_expert") or 0),
-        "active": int(given.get("n_expert_per_token") or 0),
+        "count": given.get("n_expert", 0),
+        "active": given.get("n_expert_per_token", 0),
     }
     if shape.get("qk_norm") or dense or own != shape["intermediate_size"]:
         shape |= {"family": "qwen_moe", "transformers_model_type": "qwen3_moe"}
-        found |= {"intermediate_size": int(own), "normalized": True, "dense_layers": dense}
+        found |= {"intermediate_size": own, "normalized": True, "dense_layers": dense}
     else:
         shape["family"] = "mixtral"
     shape["experts"] = found
-
-
-def _whole(sizes: Mapping[str, Any], key: str) -> int | None:
-    value = sizes.get(key)
-    return None if value is None else int(value)

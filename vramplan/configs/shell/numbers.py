@@ -31,7 +31,9 @@ def arithmetic(text: str) -> int | float | None:
 def _number(node: ast.expr) -> int | float:
     """A number made of numbers; `**` only of small ones. Raises ValueError for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return node.value
+        if node.value < MAX_NUMBER:  # 1e400 is infinite
+            return node.value
+        raise ValueError("larger than any number of a shell")
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = _number(node.operand)
         return -value if isinstance(node.op, ast.USub) else value

@@ -3,7 +3,7 @@
 Each parameter is cut by itself, and gathered as those of the model that trains are; as gradients are off, the order of
 modules that DeepSpeed knows is that of one forward pass. While it learns that order it lets go of all; small parameters
 are gathered in the second pass, as all others are, and stay from then on.
-The engine is made before the Trainer sizes what its configuration leaves to it (`Zero.unsized`).
+The engine is made before the Trainer sizes what its configuration leaves to it (`Zero.beside`).
 
 Source: trl 1.16.0, models/utils.py, prepare_deepspeed; DeepSpeed 0.19.8, deepspeed/runtime/zero/parameter_offload.py
 (DeepSpeedZeRoOffload) and partitioned_param_coordinator.py (reset_step, fetch_sub_module).

@@ -67,9 +67,19 @@ def find(key: str) -> Option:
 
 
 def has_the_word(text: str) -> Option | None:
-    """The one key that has a text among its words or other spellings of them; None where none or several do."""
-    having = [one for one in TABLE if text in one.words or meaning(text, one.words, one.spellings) is not None]
+    """The one key that has a text among its words or other spellings of them; None where none or several do.
+
+    `lisa` and `lisa:2` are the word `lisa:N`.
+    """
+    having = [one for one in TABLE if _is_word(text, one)]
     return having[0] if len(having) == 1 else None
+
+
+def _is_word(text: str, option: Option) -> bool:
+    if text in option.words or meaning(text, option.words, option.spellings) is not None:
+        return True
+    head = text.partition(":")[0]
+    return any(word.partition(":")[0] == head for word in option.words if ":" in word)
 
 
 def named_by_flag(name: str) -> Option | None:
