@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from vramplan.planner.time.fitted import HOST_SECONDS
 from vramplan.planner.time.rates import Rates
 from vramplan.replay.kernels import ATTENTION, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
 from vramplan.tuples import NamedTuple
@@ -47,8 +48,12 @@ def _timed(
             flops = int(flops * MASKED)
         seconds = rates.seconds(kernel, flops, moved, written)
         part = "attention" if kind == ATTENTION else "products" if flops else "bytes"
-        times = kernel.times * batch / kernel.samples if kernel.samples else kernel.times
-        yield kernel, part, seconds * times, counted, again, moved
+        yield kernel, part, seconds * times_of(kernel, batch), counted, again, moved
+
+
+def times_of(kernel: Kernel, batch: int) -> float:
+    """How often a kernel runs in a micro-batch."""
+    return kernel.times * batch / kernel.samples if kernel.samples else kernel.times
 
 
 class Micro(NamedTuple):
@@ -56,18 +61,26 @@ class Micro(NamedTuple):
 
     seconds: dict[str, float]  # by part
     by_direction: dict[str, float]
+    launching: dict[str, float]  # seconds that the host takes to launch them, by direction; 0.0 of a compiled step
     model_flops: int  # of forward and backward, without scores that a fused attention makes again
     recomputed_flops: int
+
+    def waiting(self, direction: str) -> float:
+        """Seconds in which the device has no kernel to run, since the host has not launched the next."""
+        return max(0.0, self.launching[direction] - self.by_direction[direction])
 
 
 def micro_of(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, compiled: bool) -> Micro:
     """The sums of one micro-batch of these kernels."""
     seconds = dict.fromkeys(("products", "attention", "bytes"), 0.0)
     by_direction = dict.fromkeys(DIRECTIONS, 0.0)
+    launching = dict.fromkeys(DIRECTIONS, 0.0)
     model = recomputed = 0
     for kernel, part, each, flops, again, _ in _timed(kernels, batch, rates, causal, compiled):
         seconds[part] += each
         by_direction[kernel.direction] += each
+        if not compiled:  # how many kernels a compiler makes is not known
+            launching[kernel.direction] += kernel.launches * times_of(kernel, batch) * HOST_SECONDS[kernel.direction]
         if not flops:
             continue
         computed = kernel.at(flops, batch) - kernel.at(again, batch)
@@ -75,4 +88,4 @@ def micro_of(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: boo
             recomputed += computed
         else:
             model += computed
-    return Micro(seconds, by_direction, model, recomputed)
+    return Micro(seconds, by_direction, launching, model, recomputed)

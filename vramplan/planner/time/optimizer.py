@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import timing_of
+from vramplan.planner.time.fitted import HOST_SECONDS
 from vramplan.planner.time.rates import Rates
 from vramplan.replay.kernels import FORWARD, NOTHING, PRODUCT, Kernel, Stepped
 from vramplan.replay.record import Record
 from vramplan.values.job import ResolvedJob
+from vramplan.values.parallel import is_fsdp
 
 FUSED_PASSES = 1.0
 FOREACH_PASSES = 2.6
@@ -71,12 +72,27 @@ def _waiting_seconds(job: ResolvedJob, stepped: Sequence[Stepped], seconds: floa
     """What tensors take longer than their bytes do, whose kernels are shorter than their launches."""
     loops = job.optimizer_implementation == FOR_LOOP
     elements = sum(prod(one.shape) * one.copies for one in stepped)
+    share = _share_of_tensors(job, stepped)
     waiting = 0.0
     for one in stepped:
         launches = AROUND if job.optimizer == MUON and is_matrix(one) else KERNELS.get(job.optimizer, 0) * loops
-        each = seconds * prod(one.shape) / elements
-        waiting += one.copies * max(0.0, launches * fitted.LAUNCH_SECONDS - each)
+        each = seconds * prod(one.shape) / elements / share
+        waiting += one.copies * share * max(0.0, launches * HOST_SECONDS[FORWARD] - each)
     return waiting
+
+
+def _share_of_tensors(job: ResolvedJob, stepped: Sequence[Stepped]) -> float:
+    """Of all weights, those of which a device steps a part, on average.
+
+    FSDP1 puts those of a unit behind each other, and cuts the row into a piece for each device: n tensors and N pieces
+    meet n + N - 1 times. A weight that has no part here has no gradient either (torch/distributed/fsdp/_flat_param.py,
+    FlatParamHandle._use_sharded_grad_views). The shards of FSDP2 have a part of every weight.
+    """
+    sharding = job.sharding
+    if sharding is None or not is_fsdp(sharding.kind) or sharding.version != 1:
+        return 1.0
+    tensors = sum(one.copies for one in stepped) / (job.model.blocks + 1)
+    return min(1.0, (tensors + sharding.shards - 1) / (tensors * sharding.shards))
 
 
 def _orthogonal_seconds(one: Stepped, share: int, rates: Rates) -> float:

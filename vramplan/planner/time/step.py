@@ -112,11 +112,13 @@ def parts_of_step(
         seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
     if "optimizer" not in job.offload:
         seconds["optimizer"] += step_seconds(job, record, rates)
+    waiting = sum(map(one.waiting, one.launching)) * steps
+    seconds["host"] = waiting
     if host is not None:
-        seconds["host"] = _host_seconds(job, host, sum(one.seconds.values()) * steps)
+        seconds["host"] += _host_seconds(job, host, sum(one.seconds.values()) * steps + waiting)
     split = job.split
     if split is not None and split.pipeline > 1:
-        working = sum(seconds[part] for part in ("products", "attention", "bytes", "communication"))
+        working = sum(seconds[part] for part in ("products", "attention", "bytes", "communication")) + waiting
         seconds["bubble"] = working * (split.pipeline - 1) / (split.virtual * steps)
         size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // timing.senders(job)
         link = imported("vramplan.planner.time.traffic:group_link")(job, "pipeline", bandwidth)
@@ -131,7 +133,8 @@ def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> flo
     total = 0.0
     for once in (False, True):
         for when in (FORWARD, BACKWARD):
-            beside = micro.by_direction[when] + (micro.by_direction[RECOMPUTE] if when == BACKWARD else 0.0)
+            together = (RECOMPUTE, BACKWARD) if when == BACKWARD else (when,)
+            beside = sum(micro.by_direction[one] + micro.waiting(one) for one in together)
             hidden = [one for one in collectives if one.hidden and one.once == once and one.when == when]
             seconds = sum(one.seconds * one.times for one in hidden)
             if hidden:

@@ -1,0 +1,61 @@
+"""What the host takes to launch kernels: small steps wait for it, large ones and compiled ones do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramplan import fit
+from vramplan.planner.time.fitted import HOST_SECONDS
+from vramplan.results.time import Time
+
+pytestmark = pytest.mark.closed_form
+
+BASE = {
+    "model": "gpt2",
+    "sequence_length": 128,
+    "gradient_accumulation_steps": 1,
+    "activation_checkpointing": "none",
+    "precision": "pure-bf16",
+}
+
+
+def time_of(**keys: object) -> Time:
+    found = fit(**{**BASE, **keys}).time
+    assert found is not None
+    return found
+
+
+def seconds(found: Time, *parts: str) -> float:
+    return found.step_seconds * sum(found.shares[part] for part in parts)
+
+
+KERNELS = ("products", "attention", "bytes", "host")
+
+
+def test_a_small_step_takes_what_its_launches_take() -> None:
+    """Whatever the card, and the micro-batch as long as it is small: one host launches the same kernels."""
+    found = [time_of(gpu=gpu, micro_batch_size=micro) for gpu, micro in (("h100", 2), ("b200", 2), ("h100", 4))]
+    assert all(one.bound == "host" for one in found)
+    first, *others = (seconds(one, *KERNELS) for one in found)
+    assert others == pytest.approx([first, first], rel=1e-3)
+    blocks, in_forward = 12, (20, 45)  # kernels of a block at least and at most, those of GPT-2 without autocast
+    least, most = (blocks * each * HOST_SECONDS["forward"] for each in in_forward)
+    forward_and_backward = 2  # which launches about one and a half times as many, each in two thirds of the time
+    assert least * forward_and_backward < first < most * forward_and_backward
+
+
+def test_each_micro_batch_is_launched() -> None:
+    one, four = (time_of(gpu="h100", micro_batch_size=2, gradient_accumulation_steps=steps) for steps in (1, 4))
+    assert seconds(four, *KERNELS) == pytest.approx(4 * seconds(one, *KERNELS), rel=0.02)
+
+
+def test_large_steps_and_compiled_ones_do_not_wait() -> None:
+    assert time_of(gpu="h100", micro_batch_size=64, sequence_length=1024).shares["host"] == 0
+    assert time_of(gpu="h100", micro_batch_size=2, compile=True).shares["host"] == 0
+
+
+def test_communication_runs_while_the_device_waits_for_its_host() -> None:
+    """Gathers of 16-bit weights over NVLink take less than the launches beside which they run."""
+    alone = time_of(gpu="h100", micro_batch_size=1)
+    shared = time_of(gpu="h100", micro_batch_size=1, parallel={"data": 8, "sharding": "fsdp"})
+    assert seconds(shared, "communication") < 0.2 * seconds(alone, "host")
