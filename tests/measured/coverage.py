@@ -71,7 +71,7 @@ def _judged(job: ResolvedJob, *, estimated: bool) -> Judged:
     return Judged(
         name=row.name,
         source=_source(row),
-        kind=_kind(row),
+        kind=kind_of(row),
         is_simulated=result.allocator is not None,
         is_held=bool(row.in_band),
         is_above=row.relative_error < 0,
@@ -85,7 +85,8 @@ def _source(row: ValidateRow) -> str:
     return FLAGPERF if title.startswith(FLAGPERF) else title
 
 
-def _kind(row: ValidateRow) -> str:
+def kind_of(row: ValidateRow) -> str:
+    """The class of evidence of a run."""
     assert row.result is not None
     job = row.result.job
     parallel = job["parallel"]

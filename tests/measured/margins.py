@@ -90,16 +90,17 @@ class LeftOut(NamedTuple):
 @cache
 def runs(*, simulated: bool = True) -> tuple[Run, ...]:
     """Every published peak, with the allocator simulated or estimated."""
-    return tuple(_run(row, simulated=simulated) for row in all_rows(simulated=simulated))
+    return tuple(run_of(row, simulated=simulated) for row in all_rows(simulated=simulated))
 
 
 @cache
 def unseen() -> tuple[Run, ...]:
     """Peaks from which no margin was chosen."""
-    return tuple(_run(row, simulated=True) for row in unseen_rows())
+    return tuple(run_of(row, simulated=True) for row in unseen_rows())
 
 
-def _run(row: ValidateRow, *, simulated: bool) -> Run:
+def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) -> Run:
+    """One row; `doubted`: whether its answer has a doubt, where the words of the answer do not tell."""
     assert row.result is not None
     assert row.source is not None
     assert row.predicted_bytes is not None
@@ -115,7 +116,7 @@ def _run(row: ValidateRow, *, simulated: bool) -> Run:
         ladder=row.ladder,
         several=split or sharing not in ("none", "ddp"),
         is_compiled=bool(job["compile"]),
-        is_doubted=_is_doubted(job, sharing),
+        is_doubted=_is_doubted(job, sharing) if doubted is None else doubted,
         held=peak.reserved_bytes if simulated else peak.allocated_bytes + streams,
         outside=peak.device_bytes - peak.reserved_bytes,
         predicted=peak.device_bytes,
@@ -146,7 +147,7 @@ def shared() -> tuple[ValidateRow, ...]:
 
 def _shares(row: ValidateRow) -> bool:
     assert row.result is not None
-    run = _run(row, simulated=False)
+    run = run_of(row, simulated=False)
     parallel = row.result.job["parallel"]
     is_split = max(parallel["tensor"], parallel["pipeline"], parallel["context"]) > 1
     return run.several and not is_split and not run.is_compiled

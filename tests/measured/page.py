@@ -245,23 +245,24 @@ def _left_out() -> Iterator[str]:
         yield _row(one.source, *ends, f"{one.held} of {len(one.widths)}")
     yield ""
     yield (
-        "That is optimistic: mechanisms were learned on these sources. FlagPerf prints what nvidia-smi shows of "
+        "Mechanisms were learned on these sources. FlagPerf prints what nvidia-smi shows of "
         f"{len(margins.unseen())} runs, from which nothing was chosen but the width of a doubt: "
         f"**{sum(bool(row.in_band) for row in unseen_rows())} of them lie in their ranges**. "
         "Most of the others are tensor-parallel and need more, or are first stages of a pipeline and need less; "
         "their settings are in part inferred."
     )
     yield (
-        "That there are two pairs was settled with these figures in sight. Above, one device has two percent more "
-        "than the rule gives, as most of its runs were read inside the allocator and cannot show its error."
+        "The margins that the product has are wider: they follow by the same rule from [runs that taught nothing]"
+        "(accuracy-new.md). That there are two pairs was settled with FlagPerf's figures in sight."
     )
     held, count = margins.rest()
     yield (
         f"Where it is estimated, one device has the margin of the [job format](job-format.md#the-verdict), with "
         f"{bands.LARGEST_PERCENT} % of the largest tensor at least, {bands.LARGEST_AGAIN_PERCENT} % behind "
         f"checkpoints, and at most {bands.MOST_FOR_LARGEST} % of what is held. Shared states have what nine of ten of "
-        f"{len(margins.shared())} runs need, FlagPerf's among them, and split models the most that the series "
-        f"`{margins.LADDERS['split']}` needs. Of the other runs {held} of {count} lie in their ranges. That the lower "
+        f"{len(margins.shared())} runs need, FlagPerf's among them, and split models more than the series "
+        f"`{margins.LADDERS['split']}` needs, as new sources ask. Of the other runs {held} of {count} lie in their "
+        "ranges. That the lower "
         "end has more of NCCL where a model is split was settled with all of them in sight. That it is "
         f"{bands.BELOW_OTHER_MODULES} % lower where Megatron splits a model with fused attention, whose modules were "
         "not traced, is what 16 of FlagPerf's 17 such runs need."
@@ -273,7 +274,7 @@ def _margins() -> Iterator[str]:
     """What the bands are made of: vramplan/planner/bands.py."""
     yield "| Situation | Reserved is | Below | Above |"
     yield "|---|---|---|---|"
-    none = dict.fromkeys(("compiled", "shared", "split", "other_modules", "convolved"), False)
+    none = dict.fromkeys(("compiled", "shared", "split", "other_modules", "convolved", "quantized"), False)
     words = {
         "plain": "one device, and plain DDP",
         "shared": "states shared over devices, adapters over several",
@@ -281,6 +282,7 @@ def _margins() -> Iterator[str]:
         "other_modules": "the same under Megatron with fused attention",
         "compiled": "compiled",
         "convolved": "convolutions and batch normalisation",
+        "quantized": "weights of few bits on one device",
     }
     for name, word in words.items():
         holds = {"split", name} if name == "other_modules" else {name}

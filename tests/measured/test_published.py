@@ -24,7 +24,7 @@ LIMITS = {"one_device": (0.03, 0.08), "several_devices": (0.05, 0.12)}  # median
 ALL = (0.04, 0.12)
 # An estimated band has both ends of what Megatron-DeepSpeed's large blocks leave unused: all of it, and none of it
 # where the allocator was short of memory and gave it back.
-WIDTHS = {True: 0.16, False: 0.20}
+WIDTHS = {True: 0.22, False: 0.24}  # with the margins of runs that taught nothing, a half wider than these runs need
 STEP_MEDIAN = 0.25  # a step is a difference of two figures, and has the errors of both
 
 
@@ -78,6 +78,7 @@ def test_every_run_that_a_figure_was_chosen_from_is_a_case_or_is_published_elsew
     known = [job.name for job in beside_rates()]  # names alone: to answer all of them takes seconds
     known += [entry.name for file in COUNTS for entry in read_job_file(HERE / f"{file}.yaml")]
     known += own.names()
+    known += [entry.name for entry in read_job_file(HERE / "new_peaks.yaml")]
     for constant, patterns in every_pattern().items():
         for pattern in patterns:
             elsewhere = "/" in pattern
@@ -114,13 +115,13 @@ def test_no_margin_is_narrower_than_the_rule() -> None:
 
 
 @pytest.mark.truth
-def test_a_doubt_is_as_wide_as_unseen_runs_under_zero_ask() -> None:
+def test_a_doubt_is_as_wide_as_unseen_runs_ask() -> None:
     """And the figures of the page about runs that nothing was chosen from are those of the bands themselves."""
     found = margins.unseen()
     assert [run.is_held(MARGINS[run.kind]) for run in found] == [row.in_band for row in unseen_rows()]
-    zero = [run for run in found if run.several and run.is_doubted]
-    assert len(zero) == 9
-    assert margins.held(zero, MARGINS) >= 8
+    doubted = [run for run in found if run.several and run.is_doubted]
+    assert doubted
+    assert margins.held(doubted, MARGINS) >= 0.8 * len(doubted)
 
 
 @pytest.mark.truth

@@ -37,6 +37,8 @@ runs alone.
 |---|---|
 | these errors by family, technique and source; the margins of the range; runs that died; the misses, and why | \
 [published runs, in groups](accuracy-published.md) |
+| peaks that were written down before any of them was predicted, and what ranges hold of them | \
+[sources that were new](accuracy-new.md) |
 | each published run with its figures | [published runs, one by one](measured.md) |
 | each file of traced rows, by model, precision, checkpoints, attention and optimizer | \
 [traces](accuracy-traces.md) |

@@ -322,6 +322,7 @@ def test_words_and_planner_agree_on_what_is_a_switch(runtime: str, strategy: str
 def test_a_wide_range_says_what_narrows_it_and_it_does() -> None:
     job: dict[str, Any] = {
         **LARGE,
+        "model": "llama-3.1-70b",  # of too many blocks to be simulated by default
         "gpu": "a100-80gb",
         "parallel": PARALLEL["fsdp"],
         "precision": "fsdp-bf16",

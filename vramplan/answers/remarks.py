@@ -8,7 +8,7 @@ from vramplan.job.echo import allocator_of
 from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
-from vramplan.planner.decision import MOST_EVENTS, Decision
+from vramplan.planner.decision import MOST_EVENTS, Decision, shares_states
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
@@ -30,7 +30,9 @@ def _simulated(decision: Decision) -> list[Assumption]:
     job = decision.job
     if job.allocator is None or job.allocator_offered is None:
         return []
-    why = "the estimate is tight" if decision.events > MOST_EVENTS else "the iteration is short"
+    why = "the iteration is short"
+    if decision.events > MOST_EVENTS:
+        why = "devices share the states" if shares_states(job) else "the estimate is tight"
     return [Assumption("allocator", allocator_of(job), f"simulated, as {why}")]
 
 
@@ -214,4 +216,8 @@ def _by_the_allocator(decision: Decision) -> list[str]:
     found = judge.reservation(rung.placement, rung.schedule, reported=True)
     if found is None:
         return []
-    return on_demand.remarks(found, judge.usable_bytes - judge.outside_bytes)
+    said = on_demand.remarks(found, judge.usable_bytes - judge.outside_bytes)
+    simulation = judge.simulation(rung.placement, rung.schedule)
+    if decision.job.varied_lengths and simulation is not None:
+        said = [on_demand.of_varied_lengths(simulation), *said]
+    return said

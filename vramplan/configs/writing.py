@@ -33,7 +33,7 @@ OF_A_RUN = ("Between the steps", "Length and cost of the run", "Gates only", "Ba
 OF_THE_MACHINE = names(
     """
     name gpu gpu_free pytorch_version transformers_version cuda_module_loading reserve bitsandbytes mamba_kernels
-    host_memory allocator padding expert_imbalance parallel.devices_per_node parallel.node_bandwidth
+    host_memory allocator padding varied_lengths expert_imbalance parallel.devices_per_node parallel.node_bandwidth
     """
 )
 """Keys that the machine, its software and the data decide: no file of a program has them."""

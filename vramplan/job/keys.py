@@ -51,6 +51,7 @@ class JobKeys(TypedDict, total=False):
     dpo_reference: str | None
     padding: str | None
     packing: bool | None
+    varied_lengths: bool | None
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: Sequence[str] | None
@@ -144,6 +145,7 @@ class JobFields:
     dpo_reference: str | None
     padding: str | None
     packing: bool | None
+    varied_lengths: bool | None
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: tuple[str, ...] | None

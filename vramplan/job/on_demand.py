@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from vramplan.job.tiled_mlp import tiles_of as tiles_of
     from vramplan.job.trained import resolve_trained as resolve_trained
     from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
+    from vramplan.job.varied import check_varied as check_varied
     from vramplan.job.zeroing import check_zeroing as check_zeroing
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
 
@@ -147,6 +148,7 @@ MODULES = {
     "vramplan.job.tiled_mlp": ("tiles_of",),
     "vramplan.job.trained": ("resolve_trained",),
     "vramplan.job.trained_blocks": ("frozen_by_blocks",),
+    "vramplan.job.varied": ("check_varied",),
     "vramplan.job.zeroing": ("check_zeroing",),
     "vramplan.replay.models.windows": ("windowed_blocks",),
 }

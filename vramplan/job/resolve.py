@@ -120,6 +120,8 @@ class _ReplayResolver(Resolver):
             self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
         if every > 1 or raw.split is not None or raw.offload or raw.offload_activations:
             gpu = on_demand.in_its_machine(self, gpu)
+        if raw.varied_lengths:
+            on_demand.check_varied(self, model, runtime, sequence_length)
         allocator = self._allocator(runtime)
         job = ResolvedJob(
             name=raw.name or f"{model.name} on {gpu.name}",
@@ -185,6 +187,7 @@ class _ReplayResolver(Resolver):
             dpo_reference=reference,
             padding=raw.padding or "none",
             packing=bool(raw.packing),
+            varied_lengths=bool(raw.varied_lengths),
             eval_batch_size=raw.eval_batch_size,
             generation_batch_size=raw.generation_batch_size,
             generation_length=raw.generation_length,
@@ -412,8 +415,9 @@ class _ReplayResolver(Resolver):
     def _allocator(self, runtime: Runtime) -> Settings | None:
         """What the caching allocator is simulated with; None: it is estimated."""
         if self.raw.allocator is None and "allocator" not in runtime.defaults:
-            return None
-        return on_demand.resolve_allocator(self, runtime)
+            return DEFAULT if self.raw.varied_lengths else None
+        found = on_demand.resolve_allocator(self, runtime)
+        return self._offered_allocator(runtime) if found is None and self.raw.varied_lengths else found
 
     def _offered_allocator(self, runtime: Runtime) -> Settings | None:
         """The settings of a run whose job says nothing of them; None: it says something."""

@@ -36,6 +36,7 @@ class Values:
     dpo_reference: str | None
     padding: str | None
     packing: bool | None
+    varied_lengths: bool | None
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: tuple[str, ...]

@@ -76,11 +76,16 @@ def footprint(
         allocated=allocated_bytes,
         reserved=reserved,
         device=reserved + outside_bytes,
-        low=-(-lower * (100 - margin.below) // 100) + -(-outside_bytes * margin.outside // 100),
+        low=low_of(lower, outside_bytes, margin),
         high=_upper(upper, margin.above, 0 if simulated_bytes is not None else room_bytes) + outside_bytes,
         stranded=stranded_bytes,
         returnable=min(returnable_bytes, stranded_bytes),
     )
+
+
+def low_of(held_bytes: int, outside_bytes: int, margin: Margin) -> int:
+    """The lower end of the band of what the allocator holds, with what is outside of it."""
+    return -(-held_bytes * (100 - margin.below) // 100) + -(-outside_bytes * margin.outside // 100)
 
 
 def _upper(held_bytes: int, above: int, room_bytes: int) -> int:

@@ -26,6 +26,7 @@ from vramplan.planner.budget import (
     allocated_limit,
     certain_limit,
     footprint,
+    low_of,
     static_footprint,
 )
 from vramplan.planner.replays import Replays, kept
@@ -81,6 +82,7 @@ class Judge:
             shared=parts,
             split=split,
             convolved=convolved,
+            quantized=job.quantization is not None,
             other_modules=other,
             doubted=doubted,
         )
@@ -190,7 +192,11 @@ class Judge:
         returnable = record.returnable_bytes(micro)
         survived = reservation is not None and reservation.failure is None and reservation.retries > 0
         room = self._room_for_largest(record, micro, strategy != "none")
-        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, room)
+        found = footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, room)
+        if reservation is None or not self.job.varied_lengths:
+            return found
+        # in which order lengths come decides how much of the cache serves none of them
+        return found._replace(low=low_of(allocated, self.outside_bytes, margin))
 
     def _room_for_largest(self, record: Record, micro: int, again: bool) -> int:
         return room_for(record.largest_bytes(micro), again=again) if self.minds_largest else 0
@@ -279,7 +285,8 @@ class Judge:
             each = self.workspace_bytes // MULTIPLYING_THREADS
             workspaces = (each,) * MULTIPLYING_THREADS if each else ()
             turned = turns_images(self.job)
-            found = self._simulations[key] = self.replays.simulation(setup, micro, settings, room, workspaces, turned)
+            given = (setup, micro, settings, room, workspaces, turned)
+            found = self._simulations[key] = self.replays.simulation(*given, varied=self.job.varied_lengths)
         return found
 
     def verdict(self, peak: Footprint) -> str:

@@ -14,8 +14,8 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay, stands_for
 
 if TYPE_CHECKING:
-    from vramplan.planner.reserving import Records, Simulation
-    from vramplan.replay.caching.run import Reservation, SimulatedRun
+    from vramplan.planner.reserving import Simulation
+    from vramplan.replay.caching.run import Records, Reservation, SimulatedRun
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)
@@ -35,7 +35,7 @@ class Replays:
         self.most_records = most_records
         self.most_direct, self.most_simulations = MOST_DIRECT, MOST_SIMULATIONS
         self._records: OrderedDict[tuple[Setup, int, bool], Record] = OrderedDict()
-        self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
+        self._direct: OrderedDict[tuple[Setup, int, bool], tuple[Records, ...]] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
         self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
         self._waiting: OrderedDict[Simulation, SimulatedRun] = OrderedDict()
@@ -63,21 +63,24 @@ class Replays:
         room_bytes: int,
         workspaces: tuple[int, ...],
         is_turned: bool = False,
+        *,
+        varied: bool = False,
     ) -> Simulation:
-        """A run of the same through the caching allocator."""
+        """A run of the same through the caching allocator; `varied`: with batches of other lengths before it."""
         from vramplan.planner.reserving import (
             Simulation,
-            records_of,
+            records_at,
         )  # only jobs that simulate the allocator pay for it
 
-        def records() -> Records:
+        def records() -> tuple[Records, ...]:
             one = stands_for(setup, micro)
-            return _once(self._direct, (setup, one), self.most_direct, lambda: records_of(setup, one))
+            most = 1 if varied else self.most_direct  # of as many lengths each
+            return _once(self._direct, (setup, one, varied), most, lambda: records_at(setup, one, varied=varied))
 
         unmet = _once(
-            self._unmet, (setup, micro, workspaces, is_turned), self.most_simulations, dict
+            self._unmet, (setup, micro, workspaces, is_turned, varied), self.most_simulations, dict
         )  # of the run on any device
-        key = (setup, micro, settings, room_bytes, workspaces, is_turned)
+        key = (setup, micro, settings, room_bytes, workspaces, is_turned, varied)
         return _once(
             self._simulations,
             key,

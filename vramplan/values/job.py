@@ -125,6 +125,7 @@ class ResolvedJob(NamedTuple):
     dpo_reference: str | None = None  # of the loss dpo: model | precomputed | adapter-off
     padding: str = "none"  # none | right: every token counts, or some are padding and a mask says so
     packing: bool = False  # several sequences in each, told apart by position ids that begin anew
+    varied_lengths: bool = False  # batches are padded to their longest sample, so that their lengths differ
     eval_batch_size: int | None = None  # None: no evaluation is looked at
     generation_batch_size: int | None = None  # both or neither
     generation_length: int | None = None  # tokens of prompt and answer

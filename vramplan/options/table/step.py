@@ -307,6 +307,15 @@ FORWARD_ROWS = (
         section=FORWARD,
     ),
     Option(
+        "varied_lengths",
+        FLAG,
+        "Batches are padded to their longest sample, up to --seq: what the allocator keeps.",
+        default=False,
+        note="[What it does](allocator.md#batches-of-different-lengths); the allocator is simulated.",
+        also=("--dynamic-padding", "--pad-to-longest"),
+        section=FORWARD,
+    ),
+    Option(
         "compile",
         FLAG,
         "torch.compile around the model and its loss.",

@@ -11,7 +11,7 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.candidate import Candidate
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of, strategies_of
-from vramplan.planner.decision import MOST_EVENTS, TIMES_IF_TIGHT, Decision, looked_at
+from vramplan.planner.decision import MOST_EVENTS, TIMES_IF_OPEN, Decision, looked_at
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.placements import fits
@@ -138,7 +138,7 @@ class Trials:
         accumulates = least.schedule.accumulates
         record = least.judge.record_at(least.strategy, least.schedule.micro_batch_size, accumulates)
         events = record.events_of_every_copy * (2 if accumulates else 1)
-        return job.allocator is not None or events <= MOST_EVENTS * TIMES_IF_TIGHT
+        return job.allocator is not None or events <= MOST_EVENTS * TIMES_IF_OPEN
 
     def _spellings(self, candidate: Candidate) -> Iterator[Mapping[str, Any]]:
         """The change itself, and with what was typed for what it replaces taken away."""

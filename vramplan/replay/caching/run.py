@@ -3,11 +3,14 @@
 Weights come first, in the order of the model, then buffers and inputs; the first optimizer step makes its states
 between the blocks that are free at its end, so later iterations may find no block that is large enough and reserve more
 than the first. A micro-step that accumulates finds the gradients where the first one of its iteration put them.
+
+Where batches are padded to their longest sample, iterations have lengths of their own: a length that none before has
+reached finds no free block for its largest tensors, and what is reserved grows with each such one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
 
 from vramplan.replay.caching.ahead import with_late_ends
@@ -21,6 +24,8 @@ from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, UNLIMITED, Setti
 MOST_ITERATIONS = 5  # if each still reserves more than the one before
 GATHERING, REDUCING = "gather", "reduce"  # streams of FSDP; source: _fsdp_param_group.py, FSDPCommContext
 GATHERED = ("all_gather", "_foreach_copy_")  # what is allocated on the first of them
+Records = tuple[Record, Record | None]
+"""An iteration with every block played, and a micro-step before it that is unlike it, if any."""
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})  # of cuBLAS
 THREADS = ("forward", "backward")  # the phases that the program's thread and that of the device begin to multiply in
 
@@ -63,6 +68,7 @@ def reserve(
     first: Record | None = None,
     workspaces: tuple[int, ...] = (),
     is_turned: bool = False,
+    others: Sequence[Records] = (),
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
@@ -71,9 +77,52 @@ def reserve(
     gradients are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
     libraries, one of each thread: behind its result the first product of the thread makes it, and it stays.
-    `is_turned`: convolutions copy operands and results into another layout.
+    `is_turned`: convolutions copy operands and results into another layout. `others`: what `record` and `first` are,
+    of iterations with other lengths, which come before, in their order.
     """
-    return SimulatedRun(record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned).reservation()
+    given = (record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned)
+    return SimulatedRun(*given, others=others).reservation()
+
+
+class Course(NamedTuple):
+    """One iteration as it is played: its last micro-step, and one before that is unlike it."""
+
+    record: Record
+    requests: Requests
+    sizes: list[int]
+    streams: dict[int, str]
+    first: Record | None
+    first_requests: Requests  # of the one that begins
+    first_sizes: list[int]
+    first_streams: dict[int, str]
+
+    @classmethod
+    def of(cls, records: Records, micro: int, settings: Settings, *, is_turned: bool) -> Course:
+        """That of the records of a micro-batch."""
+        record, first = records
+        requests, sizes, streams = _requested(record, micro, settings, is_turned=is_turned)
+        if first is None:
+            return cls(record, requests, sizes, streams, None, requests, sizes, streams)
+        return cls(record, requests, sizes, streams, first, *_requested(first, micro, settings, is_turned=is_turned))
+
+    @property
+    def awaited(self) -> Course:
+        """The same where what other streams use is free late."""
+        record = self.record
+        if not record.awaited:
+            return self
+        requests = with_late_ends(self.requests, record.awaited, record.operators)
+        begins = requests if self.first is None else self.first_requests
+        return self._replace(requests=requests, first_requests=begins)
+
+
+def _requested(
+    record: Record, micro: int, settings: Settings, *, is_turned: bool
+) -> tuple[Requests, list[int], dict[int, str]]:
+    """What a record asks for, how much that is, and on which streams."""
+    sizes = _rounded(record, micro, settings)
+    requests = _with_copies(record, micro, sizes) if is_turned and record.turned else record.requests
+    return _with_gradients_first(record, requests), sizes, _streams_of(record, micro)
 
 
 class SimulatedRun:
@@ -90,6 +139,7 @@ class SimulatedRun:
         is_turned: bool = False,
         *,
         waits: bool = True,
+        others: Sequence[Records] = (),
     ) -> None:
         """The arguments are those of `reserve`; `waits`: what other streams use is free late, if a record says so."""
         self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
@@ -97,26 +147,18 @@ class SimulatedRun:
         self.iteration = 0
         self.phase = "start"
         self.operator = "weights"
-        self.streams = _streams_of(record, micro_batch_size)
-        self.first_streams = {} if first is None else _streams_of(first, micro_batch_size)
-        self.sizes = _rounded(record, micro_batch_size, settings)
         self.left: dict[str, list[Block]] = {}  # by name, what an iteration leaves to the next
-        self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
-        turned = record.turned if is_turned else {}
-        self.requests = _with_copies(record, micro_batch_size, self.sizes) if turned else record.requests
-        self.requests = _with_gradients_first(record, self.requests)
+        every = (*others, (record, first))
+        self.courses = [Course.of(one, micro_batch_size, settings, is_turned=is_turned) for one in every]
         self.at_once: Callable[[], SimulatedRun] | None = None  # the run that waits for what other streams use
         if waits and record.awaited:
             given = (record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned)
-            self.at_once = lambda: SimulatedRun(*given, waits=False)
-            self.requests = with_late_ends(self.requests, record.awaited, record.operators)
-        if first is None:
-            begins = record, self.requests, self.sizes
-        else:
-            own = _with_copies(first, micro_batch_size, self.first_sizes) if turned else first.requests
-            begins = first, _with_gradients_first(first, own), self.first_sizes
-        self.begins = begins[1]
-        self.kept, self.first_requests = _with_workspaces(*begins, workspaces)
+            self.at_once = lambda: SimulatedRun(*given, waits=False, others=others)
+            self.courses = [course.awaited for course in self.courses]
+        begins = self.courses[0]
+        self.kept, self.first_requests = _with_workspaces(
+            begins.first or begins.record, begins.first_requests, begins.first_sizes, workspaces
+        )
         self._course = self._whole()
         self._end: Reservation | None = None
 
@@ -142,14 +184,19 @@ class SimulatedRun:
         failure = None
         try:
             yield from self._unbroken(self._start)
-            while self.iteration < MOST_ITERATIONS:
+            lengths = len(self.courses)
+            while self.iteration < MOST_ITERATIONS + lengths - 1:
                 before = allocator.peak_reserved_bytes
                 self.iteration += 1
                 yield from self._iterate()
-                if self.iteration == 1:
+                if self.iteration < lengths:
+                    continue
+                if self.iteration == lengths:
                     first_reserved, first_allocated = allocator.peak_reserved_bytes, allocator.peak_allocated_bytes
                     allocator.peak_allocated_bytes = allocator.allocated_bytes  # the others for themselves
-                elif allocator.peak_reserved_bytes == before and (self.iteration > 2 or not allocator.retries):
+                elif allocator.peak_reserved_bytes == before and (
+                    self.iteration > lengths + 1 or not allocator.retries
+                ):
                     break
         except NoSegment as error:
             if self.at_once is not None:
@@ -243,14 +290,17 @@ class SimulatedRun:
                 self.allocator.malloc(size)
 
     def _iterate(self) -> Iterator[None]:
-        record, first = self.record, self.first
+        """One iteration; behind those of all lengths come more of the longest."""
+        course = self.courses[min(self.iteration, len(self.courses)) - 1]
         gradients: list[Block] = []
         makes_states = self.iteration == 1
-        begins = self.first_requests if makes_states else self.begins
-        if first is not None:
-            gradients = yield from self._play(first, begins, self.first_sizes, self.first_streams, until="step")
-            begins = self.requests
-        rest = yield from self._play(record, begins, self.sizes, self.streams, makes_states=makes_states)
+        begins = self.first_requests if makes_states else course.first_requests
+        if course.first is not None:
+            gradients = yield from self._play(
+                course.first, begins, course.first_sizes, course.first_streams, until="step"
+            )
+            begins = course.requests
+        rest = yield from self._play(course.record, begins, course.sizes, course.streams, makes_states=makes_states)
         for block in (*rest, *gradients):
             self.allocator.free(block)
 
@@ -311,8 +361,9 @@ class SimulatedRun:
             except NoSegment:
                 self.operator = record.operators[born] if born < len(record.operators) else "workspace"
                 raise
-        for one in self.kept:
-            alive.pop(one, None)
+        if requests is self.first_requests:
+            for one in self.kept:
+                alive.pop(one, None)
         for one, what in leaves.items():
             if one in alive:
                 left[what].append(alive.pop(one))
