@@ -246,6 +246,7 @@ class Meaning:
 
 
 DEVICES = "devices"  # among what a program tells: how many there are
+ALONE = "alone"  # and that a launcher starts one process
 
 
 class Launched(NamedTuple):

@@ -91,6 +91,12 @@ def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) ->
     return script
 
 
+def _before_and(item: Argument) -> list[Argument]:
+    """A word `&&NAME` of another shell as the two that they are there."""
+    joined = item.text.startswith("&&") and item.text != "&&"
+    return [item._replace(text="&&"), item._replace(text=item.text[2:])] if joined else [item]
+
+
 def words_of(text: str) -> list[Argument]:
     """The words of a command line that stands alone."""
     reader = _StatementReader(lambda path: None)
@@ -452,7 +458,7 @@ class _StatementReader(Expansion):
         if "--" not in texts:
             return arguments
         at = texts.index("--")
-        outer, inner = texts[:at], arguments[at + 1 :]
+        outer, inner = texts[:at], [part for item in arguments[at + 1 :] for part in _before_and(item)]
         while "&&" in (item.text for item in inner):  # handed on as a word, for the shell of the cluster
             inner = inner[[item.text for item in inner].index("&&") + 1 :]
         starts = inner[0].text.rsplit("/", 1)[-1] in LAUNCHERS if inner else False
