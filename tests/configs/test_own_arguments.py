@@ -283,6 +283,9 @@ def test_deepspeed_chat_makes_its_configuration_of_its_arguments() -> None:
     holds(told, precision="mixed-bf16", parallel__sharding="ddp", sequence_length=256, adapter__rank=8, dropout=0.0)
     assert "lora_dim" not in lora.unmodelled
     assert "lora_dim" in meant(CHAT.format("") + more.replace("--only_optimize_lora ", ""), "a.sh").unmodelled
+    none = meant(CHAT.format("") + more.replace("--lora_dim 8 --only_optimize_lora", "--lora_dim 0"), "a.sh")
+    assert "adapter" not in none.job
+    assert not any("lora" in note for note in none.notes)
 
 
 @pytest.mark.parametrize(
