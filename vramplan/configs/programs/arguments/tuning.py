@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramplan.configs.checkpoints import quantized_by_name
+from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT
 
@@ -40,6 +41,7 @@ def adapter(file: TrainingFile) -> bool:
         meaning.say("adapter.targets", "all-linear" if everything else targets, "lora_target_modules")
     elif any(sheet.given(key) for key in ("lora_namespan_exclude", "num_lora_modules")):
         meaning.say("adapter.targets", "all-linear", "num_lora_modules")  # of 2U1/Qwen2-VL-Finetune
+    expert_tensors.add(sheet, meaning, sheet.shape_of(sheet.text("model_name_or_path") or ""))
     meaning.say("adapter.dropout", dropout, "lora_dropout")
     meaning.say("adapter.alpha", _whole(alpha), "lora_alpha")
     if saved:
