@@ -378,3 +378,51 @@ def test_a_script_that_trains_several_times_is_told(tmp_path: Path) -> None:
     found = read(tmp_path, "".join(map(command.format, ("gpt2", "gpt2-medium", "gpt2-large"))))
     assert found.job["model"] == "gpt2"
     assert "the script trains in lines 2, 3 too; the first command is read" in found.notes
+
+
+RECIPES = """
+    from megatron.bridge import AutoBridge
+    from megatron.bridge.recipes.common import _sft_common
+    from megatron.bridge.training.config import ConfigContainer
+
+    def llama32_1b_sft_1gpu_h100_bf16_config() -> ConfigContainer:
+        cfg = _sft_common()
+        cfg.model = AutoBridge.from_hf_pretrained("meta-llama/Llama-3.2-1B").to_megatron_provider(load_weights=False)
+        cfg.dataset.seq_length = 4096
+        cfg.train.global_batch_size = 8
+        cfg.train.micro_batch_size = 1
+        return cfg
+"""
+RUN = """
+    for sizes in "2,1" "4,1"; do
+        IFS=',' read -r TP PP <<< "$sizes"
+        python -m torch.distributed.run --nproc_per_node=8 scripts/training/run_recipe.py \\
+            --recipe {name} -mb 2 model.tensor_model_parallel_size=$TP model.sequence_parallel=True
+    done
+"""
+OWN_NAME = "llama32_1b_sft_1gpu_h100_bf16_config"
+
+
+def test_a_recipe_is_found_in_the_library_around_the_script_also_by_its_shorter_name(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "megatron" / "bridge" / "recipes" / "llama"
+    (package / "h100").mkdir(parents=True)
+    (package / "h100" / "llama3.py").write_text(dedent(RECIPES))
+    (package / "llama3.py").write_text(f"from .h100.llama3 import (\n    {OWN_NAME} as llama32_1b_sft_config,\n)\n")
+    script = tmp_path / "examples" / "run.sh"
+    script.parent.mkdir()
+    for name in (OWN_NAME, "llama32_1b_sft_config"):
+        script.write_text(dedent(RUN).format(name=name))
+        found = read_files([str(script)], Wanted())
+        values = {value.key: value.value for value in found.values}
+        holds(values, model="llama-3.2-1b", parallel__tensor=2, parallel__data=4, micro_batch_size=2)
+        holds(values, gradient_accumulation_steps=1, sequence_length=4096)
+        assert any(note.startswith("$sizes is 2,1 first") for note in found.notes)
+
+
+def test_the_file_of_a_recipe_may_be_given_beside_its_script(tmp_path: Path) -> None:
+    (tmp_path / "llama3.py").write_text(dedent(RECIPES))
+    (tmp_path / "run.sh").write_text(dedent(RUN).format(name=OWN_NAME))
+    found = read_files([str(tmp_path / "run.sh"), str(tmp_path / "llama3.py")], Wanted())
+    assert found.job["parallel"]["tensor"] == 2
+    with pytest.raises(InputError, match="the file of this recipe"):
+        read_files([str(tmp_path / "run.sh")], Wanted())

@@ -15,6 +15,7 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.programs import megatron_bridge_command as command
 from vramplan.configs.programs import megatron_bridge_keys as keys
 from vramplan.configs.programs.megatron.computing import said
 from vramplan.configs.programs.megatron.devices import ends_of
@@ -251,4 +252,4 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("adapter.alpha", sheet.count("peft.alpha"), "peft.alpha")
 
 
-PROGRAM = Program("megatron-bridge", keys.RELEASES, keys.TABLE, read, recognise)
+PROGRAM = Program("megatron-bridge", keys.RELEASES, keys.TABLE, read, recognise, started=command.started)
