@@ -48,7 +48,7 @@ def started(words: Words, script: shell.Script, file: str) -> Launched | None:
 
 
 def _recipe(name: Written, file: str) -> Written:
-    """The function of the file that has the recipe: of the library around the script, else one that is given beside it."""
+    """The recipe in its file: that of the library around the script, else one that is given beside it."""
     if shell.unknowns(str(name.value)):
         return name._replace(value=f"{shell.OPEN}the recipe{shell.CLOSE}")
     place = neighbours.defined_above(file, RECIPES, str(name.value))

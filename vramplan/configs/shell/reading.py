@@ -372,7 +372,7 @@ class _StatementReader(Expansion):
         text = self.text_of(line)
         if unknowns(text):
             return
-        cut = self.text_of(self.values["IFS"][0]) if apart else ""
+        cut = self.values["IFS"][0].text if apart else ""
         held = [word.text for word in names if not word.text.startswith("-")]
         parts = re.split(f"[{re.escape(cut)}]" if cut.strip() else r"\s+", text.strip(), maxsplit=max(0, len(held) - 1))
         for name, part in zip(held, parts, strict=False):
