@@ -148,6 +148,18 @@ def test_a_run_of_a_platform_has_the_file_inside(tmp_path: Path) -> None:
     assert found.job["gradient_accumulation_steps"] == 4
 
 
+def test_a_run_of_a_platform_names_a_file_below_the_folder_that_it_changes_to(tmp_path: Path) -> None:
+    (tmp_path / "scripts" / "train" / "yamls").mkdir(parents=True)
+    (tmp_path / "scripts" / "train" / "yamls" / "own.yaml").write_text(dedent(FOUNDRY))
+    (tmp_path / "mcli").mkdir()
+    text = "image: mosaicml/llm-foundry\ncompute: {gpus: 4}\ncommand: |\n  cd llm-foundry/scripts\n"
+    (tmp_path / "mcli" / "run.yaml").write_text(
+        text + "  composer train/train.py train/yamls/own.yaml max_seq_len=256\n"
+    )
+    found = read_files([str(tmp_path / "mcli" / "run.yaml")], Wanted())
+    assert (found.job["sequence_length"], found.job["parallel"]["data"]) == (256, 4)
+
+
 def test_what_a_command_names_wrongly_is_said_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, "\ntune run lora_finetune_single_device --config own.yaml batch_sise=4", own__yaml=TUNE)
