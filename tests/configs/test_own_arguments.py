@@ -502,6 +502,16 @@ def test_a_rank_without_a_switch_is_of_an_adapter_in_a_script_that_has_none(tmp_
     assert "adapter" not in read_files([str(run)], Wanted()).job
 
 
+def test_the_targets_of_the_one_adapter_are_those_of_the_script_behind_its_switch(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --model_max_length 64 --lora_enable True --lora_r 4\n")
+    script = OF_TRAINER + 'parser.add_argument("--lora_enable")\nparser.add_argument("--lora_r")\nif a.lora_enable:\n'
+    (tmp_path / "tune.py").write_text(script + "    c = LoraConfig(r=a.lora_r, target_modules=['c_attn'])\n")
+    assert read_files([str(run)], Wanted()).job["adapter"]["targets"] == ["c_attn"]
+    run.write_text(run.read_text().replace(" --lora_enable True", ""))
+    assert "adapter" not in read_files([str(run)], Wanted()).job
+
+
 def test_an_adapter_whose_rank_is_the_scripts_is_asked_for() -> None:
     found = meant(COMMAND.format("tune.py") + " --model_max_length 64 --use_lora True\n", "run.sh")
     assert "adapter.rank" in found.open

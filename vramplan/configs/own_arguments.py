@@ -55,7 +55,17 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
     decided = _decided(names, found)
     if "use_peft" not in decided or any(name in found for name in SWITCHES):
         decided = {key: value for key, value in decided.items() if key != "use_peft" and key not in OF_LORA.values()}
+    decided |= {key: value for key, value in _targets(names).items() if key not in decided and key not in found}
     return found | {key: value for key, value in decided.items() if found.get(key) is None or key in ALWAYS}
+
+
+def _targets(names: ScriptNames) -> dict[str, Any]:
+    """The targets of the one adapter that a script makes, whatever it asks before it does."""
+    made = [call for call in names.calls() if name_of(call).rpartition(".")[2] == "LoraConfig"]
+    given = {word.arg: word.value for word in made[0].keywords} if len(made) == 1 else {}
+    value = names.value(given["target_modules"]) if "target_modules" in given else None
+    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return {OF_LORA["target_modules"]: ",".join(value)} if is_list and value else {}
 
 
 def _decided(names: ScriptNames, found: dict[str, Any]) -> dict[str, Any]:
