@@ -39,15 +39,16 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     beside_it = [names, *_modules(names, beside)]
+    if any(_parses_classes(one) for one in beside_it) and not any(_data_classes(one) for one in beside_it):
+        beside_it += [inner for one in beside_it[1:] for inner in _modules(one, beside)]  # a script that starts another
     if any(PARSER in ast.unparse(place.tree) for place in beside_it):
         for place in beside_it:
             found |= {name: None for name in _options(place) if name not in found}
             found |= {name: _default(place, value) for name, value in place.arguments.items()}
     for place in beside_it if any(_parses_classes(one) for one in beside_it) else ():
-        for node in ast.walk(place.tree):
-            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list):
-                found |= {name: None for name in _annotated(node) if name not in found}
-                found |= {name: _default(place, value) for name, value in place.fields.get(node.name, {}).items()}
+        for node in _data_classes(place):
+            found |= {name: None for name in _annotated(node) if name not in found}
+            found |= {name: _default(place, value) for name, value in place.fields.get(node.name, {}).items()}
     kinds = {OF_A_TASK.fullmatch(str(name)) for module, name in names.imported.values() if module.startswith("trl")}
     tasks = {kind[1].lower() for kind in kinds if kind is not None}
     if len(tasks) == 1:
@@ -132,6 +133,11 @@ def trainer_of(text: str, file: str, beside: Beside) -> str | None:
     if any(WITHIN_TRL.search(ast.unparse(place.tree)) for place in places):
         return OF_TRLS
     return OF_THE_TRAINER if plain else None
+
+
+def _data_classes(names: ScriptNames) -> list[ast.ClassDef]:
+    nodes = (node for node in ast.walk(names.tree) if isinstance(node, ast.ClassDef))
+    return [node for node in nodes if any("dataclass" in ast.unparse(one) for one in node.decorator_list)]
 
 
 def _parses_classes(names: ScriptNames) -> bool:
