@@ -50,8 +50,8 @@ OF_TRAINING = _words("train training run experiment exp learning data")
 
 DECISIVE = _words(
     """
-    lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze unfrozen tune trainable
-    spectrum moe
+    lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze unfrozen tune
+    trainable spectrum moe
     expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
     length len dpo kto orpo grpo ppo rlhf distill
     """
