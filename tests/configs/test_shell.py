@@ -155,6 +155,7 @@ def test_a_script_that_sets_up_the_shell_is_not_asked_for() -> None:
     text = f"source /opt/own/bin/activate\naccelerate launch --num_processes 2 --multi_gpu {run}"
     assert not shell.read(text).notes
     assert shell.read(text.replace("bin/activate", "own.sh")).notes == ["it sources own.sh, which is not here"]
+    assert not shell.read(text.replace("/opt/own/bin/activate", "~/.bashrc")).notes
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ class Script:
 
 SHELLS = ("bash", "sh", "zsh")
 QUEUES = ("sbatch", "qsub", "bsub")
-OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh")
-"""Scripts that set up a shell, as of virtual environments, and set no variable of a run."""
+OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh", ".bashrc", ".bash_profile", ".profile", ".zshrc")
+"""Scripts that set up a shell, as of virtual environments and of a login, and set no variable of a run."""
 
 
 MANY = 3  # a program with more flags than these may train
