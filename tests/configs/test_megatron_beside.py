@@ -87,6 +87,8 @@ def test_a_language_model_beside_one_of_images() -> None:
     )
     holds(job(text, "run.sh"), sequence_length=1024, target_length=None, gradient_accumulation_steps=2)
     assert "--frozen none counts all of it as trained" in meant(text, "run.sh").open["frozen"]
+    assert "frozen" in meant(text.replace("--freeze-LM ", "--freeze-llm true "), "run.sh").open
+    assert "frozen" not in meant(text.replace("--freeze-LM ", "--freeze-llm false "), "run.sh").open
     assert "frozen" not in meant(text.replace("--freeze-LM ", "--freeze-ViT "), "run.sh").open
 
 

@@ -77,7 +77,8 @@ def read_command(asked: MegatronMeaning) -> None:
     computing.checkpointing(asked)
     computing.attention(asked, kind)
     devices.sharding_of(asked)
-    beside.frozen(sheet, meaning, "freeze_lm")
+    for key in ("freeze_lm", "freeze_llm"):  # --freeze-llm: of scripts around Megatron-Bridge
+        beside.frozen(sheet, meaning, key)
 
 
 PROGRAM = Program("megatron-lm", RELEASES, TABLE, read, options.recognise, prepared=options.prepared)

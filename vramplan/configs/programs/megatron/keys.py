@@ -18,7 +18,7 @@ UNDERSTOOD = names(
     vocab_size padded_vocab_size tokenizer_type vocab_file tokenizer_model vocab_extra_ids swiglu normalization
     position_embedding_type untie_embeddings_and_output_weights disable_bias_linear num_experts moe_router_topk
     moe_ffn_hidden_size micro_batch_size batch_size global_batch_size rampup_batch_size step_batch_size_schedule
-    decrease_batch_size_if_needed freeze_lm
+    decrease_batch_size_if_needed freeze_lm freeze_llm
     moe_shared_expert_intermediate_size moe_latent_size
     hybrid_layer_pattern hybrid_override_pattern mamba_num_heads mamba_head_dim mamba_state_dim mamba_num_groups
     optimizer clip_grad fp16 bf16 fp8_format fp8_hybrid fp8_e4m3 fp8 recompute_activations recompute_granularity
