@@ -224,10 +224,11 @@ def test_a_script_above_is_sourced_by_the_end_of_its_path(tmp_path: Path) -> Non
     script.write_text(f"source ~/.bashrc\nBATCH=2\n{command}", "utf-8")  # $OUT changes nothing
     read = read_files([str(script)], Wanted())
     assert read.job["micro_batch_size"] == 2
-    script.write_text(f"source ~/.bashrc\n{command}", "utf-8")
-    read = read_files([str(script)], Wanted())
-    assert "$BATCH" in read.open["micro_batch_size"]
-    assert any("it sources .bashrc, which is not here" in note for note in read.notes)
+    for name, is_told in (("cluster.sh", True), (".bashrc", False)):  # a login's sets no variable of a run
+        script.write_text(f"source ~/{name}\n{command}", "utf-8")
+        read = read_files([str(script)], Wanted())
+        assert "$BATCH" in read.open["micro_batch_size"]
+        assert any(f"it sources {name}, which is not here" in note for note in read.notes) is is_told
 
 
 def test_variables_of_a_script_count_nothing_beside_accelerates_own_number() -> None:

@@ -242,6 +242,7 @@ def job_of(
     program.read(sheet, meaning)
     _ask_the_caller(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
+    quiet = [key for key in quiet if not any(key in told.of for told in meaning.job.values())]  # elsewhere it has one
     own = [key for key in quiet if program.table.is_own(key)]
     if own:
         what = "settings of somebody's own, which say of data, logs or the schedule by their names"
