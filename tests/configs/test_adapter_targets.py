@@ -43,3 +43,22 @@ def test_a_model_beside_the_file_decides_which_targets_name_its_layers() -> None
     found = meant(text, "a.yml", beside={"model": "gpt2"})
     assert found.job["adapter"]["targets"] == ["c_attn"]
     assert any("q_proj, gate_proj names no layer of gpt2" in note for note in found.notes)
+
+
+TENSORS = "lora_target_parameters: [mlp.experts.gate_up_proj, mlp.experts.down_proj]\n"
+
+
+def test_tensors_of_experts_are_the_names_that_peft_takes_for_them() -> None:
+    found = meant(TEXT.format("Qwen/Qwen3-30B-A3B") + "lora_target_modules: [q_proj]\n" + TENSORS, "a.yaml")
+    assert found.job["adapter"]["targets"] == ["q_proj", "gate_proj", "up_proj", "down_proj"]
+    alone = meant(TEXT.format("Qwen/Qwen3-30B-A3B") + TENSORS.replace("mlp.experts.gate_up_proj, ", ""), "a.yaml")
+    assert alone.job["adapter"]["targets"] == ["down_proj"]
+    trl = "model_name_or_path: Qwen/Qwen3-30B-A3B\nmax_length: 64\nuse_peft: true\nlora_target_modules: [q_proj]\n"
+    assert meant(trl + TENSORS, "a.yaml").job["adapter"]["targets"][-1] == "down_proj"
+
+
+@pytest.mark.parametrize(("more", "hint"), [("lora_target_modules: [q_proj]\n", "q_proj"), ("", "NAMES")])
+def test_tensors_of_experts_without_such_names_are_asked_for(more: str, hint: str) -> None:
+    found = meant(TEXT.format("google/gemma-4-26B-A4B") + more + TENSORS, "a.yaml")
+    assert "targets" not in found.job["adapter"]
+    assert f"--targets {hint}" in found.open["adapter.targets"]

@@ -387,7 +387,9 @@ def test_a_processor_beside_a_model_that_is_answered_without_its_tower_is_told()
 
 def test_an_mlp_in_tiles() -> None:
     tiles = FULL + "tiled_mlp: true\n"
-    assert meant(tiles + "tiled_mlp_num_shards: 4\n", "a.yml").job["tiled_mlp"] == 4
+    shards = meant(tiles + "tiled_mlp_num_shards: 4\n", "a.yml")
+    assert shards.job["tiled_mlp"] == 4
+    assert not {source.key for source in shards.without_effect} & {"tiled_mlp", "tiled_mlp_num_shards"}
     assert meant(tiles.replace("512", "65537"), "a.yml").job["tiled_mlp"] == 3  # one of each 32,768 tokens
     assert "tiled_mlp" not in meant(FULL + "tiled_mlp: false\ntiled_mlp_num_shards: 4\n", "a.yml").job
     compiled = meant(tiles + "tiled_mlp_use_original_mlp: false\n", "a.yml")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 
 FACTORY = """
     model_name_or_path: meta-llama/Llama-3.2-1B
@@ -57,6 +59,14 @@ def test_deepspeeds_compressing_optimizers_are_asked_for(name: str, near: str) -
     assert "optimizer" not in found.job
     assert f"--optimizer {near}" in found.open["optimizer"]
     holds(job(text.format("MuAdamW"), "ds.json"), optimizer="adamw")
+
+
+def test_they_are_asked_for_in_a_file_that_a_training_file_names() -> None:
+    ds = '{"optimizer": {"type": "OnebitAdam"}, "fp16": {"enabled": true}, "zero_optimization": {"stage": 1}}'
+    text = "model_name_or_path: gpt2\nper_device_train_batch_size: 8\nfp16: true\ndeepspeed: ds.json\n"
+    found = read_texts({"a.yaml": text, "ds.json": ds}, Wanted(program="training-arguments"))
+    assert "optimizer" not in found.job
+    assert found.open["optimizer"].startswith("OnebitAdam keeps the errors of its compression")
 
 
 @pytest.mark.parametrize(

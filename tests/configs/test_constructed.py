@@ -386,6 +386,13 @@ def test_of_a_model_with_images_the_language_model_is_counted(path: str, counted
     assert "without the encoder" in found.unmodelled["model._of.0"]
 
 
+def test_a_frozen_language_model_is_asked_for_unless_it_has_adapters() -> None:
+    text = BRIDGE.replace("    cfg.env_vars", "    cfg.model.freeze_language_model = True\n        cfg.env_vars")
+    assert text != BRIDGE
+    assert "--frozen none" in meant(text, "recipe.py:llama3_8b_pretrain_16gpu_h100_bf16_config").open["frozen"]
+    assert "frozen" not in meant(text, "recipe.py:llama3_8b_peft_config").open
+
+
 def test_a_variable_of_the_environment_is_what_is_taken_without_it() -> None:
     file = "recipe.py:llama3_8b_pretrain_16gpu_h100_bf16_config"
     text = BRIDGE.replace('"meta-llama/Meta-Llama-3-8B"', 'os.environ.get("MODEL", "Qwen/Qwen3-8B")')

@@ -148,6 +148,18 @@ def test_a_run_of_a_platform_has_the_file_inside(tmp_path: Path) -> None:
     assert found.job["gradient_accumulation_steps"] == 4
 
 
+def test_a_run_of_a_platform_names_a_file_below_the_folder_that_it_changes_to(tmp_path: Path) -> None:
+    (tmp_path / "scripts" / "train" / "yamls").mkdir(parents=True)
+    (tmp_path / "scripts" / "train" / "yamls" / "own.yaml").write_text(dedent(FOUNDRY))
+    (tmp_path / "mcli").mkdir()
+    text = "image: mosaicml/llm-foundry\ncompute: {gpus: 4}\ncommand: |\n  cd llm-foundry/scripts\n"
+    (tmp_path / "mcli" / "run.yaml").write_text(
+        text + "  composer train/train.py train/yamls/own.yaml max_seq_len=256\n"
+    )
+    found = read_files([str(tmp_path / "mcli" / "run.yaml")], Wanted())
+    assert (found.job["sequence_length"], found.job["parallel"]["data"]) == (256, 4)
+
+
 def test_what_a_command_names_wrongly_is_said_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, "\ntune run lora_finetune_single_device --config own.yaml batch_sise=4", own__yaml=TUNE)
@@ -212,10 +224,11 @@ def test_a_script_above_is_sourced_by_the_end_of_its_path(tmp_path: Path) -> Non
     script.write_text(f"source ~/.bashrc\nBATCH=2\n{command}", "utf-8")  # $OUT changes nothing
     read = read_files([str(script)], Wanted())
     assert read.job["micro_batch_size"] == 2
-    script.write_text(f"source ~/.bashrc\n{command}", "utf-8")
-    read = read_files([str(script)], Wanted())
-    assert "$BATCH" in read.open["micro_batch_size"]
-    assert any("it sources .bashrc, which is not here" in note for note in read.notes)
+    for name, is_told in (("cluster.sh", True), (".bashrc", False)):  # a login's sets no variable of a run
+        script.write_text(f"source ~/{name}\n{command}", "utf-8")
+        read = read_files([str(script)], Wanted())
+        assert "$BATCH" in read.open["micro_batch_size"]
+        assert any(f"it sources {name}, which is not here" in note for note in read.notes) is is_told
 
 
 def test_variables_of_a_script_count_nothing_beside_accelerates_own_number() -> None:
@@ -378,3 +391,51 @@ def test_a_script_that_trains_several_times_is_told(tmp_path: Path) -> None:
     found = read(tmp_path, "".join(map(command.format, ("gpt2", "gpt2-medium", "gpt2-large"))))
     assert found.job["model"] == "gpt2"
     assert "the script trains in lines 2, 3 too; the first command is read" in found.notes
+
+
+RECIPES = """
+    from megatron.bridge import AutoBridge
+    from megatron.bridge.recipes.common import _sft_common
+    from megatron.bridge.training.config import ConfigContainer
+
+    def llama32_1b_sft_1gpu_h100_bf16_config() -> ConfigContainer:
+        cfg = _sft_common()
+        cfg.model = AutoBridge.from_hf_pretrained("meta-llama/Llama-3.2-1B").to_megatron_provider(load_weights=False)
+        cfg.dataset.seq_length = 4096
+        cfg.train.global_batch_size = 8
+        cfg.train.micro_batch_size = 1
+        return cfg
+"""
+RUN = """
+    for sizes in "2,1" "4,1"; do
+        IFS=',' read -r TP PP <<< "$sizes"
+        python -m torch.distributed.run --nproc_per_node=8 scripts/training/run_recipe.py \\
+            --recipe {name} -mb 2 model.tensor_model_parallel_size=$TP model.sequence_parallel=True
+    done
+"""
+OWN_NAME = "llama32_1b_sft_1gpu_h100_bf16_config"
+
+
+def test_a_recipe_is_found_in_the_library_around_the_script_also_by_its_shorter_name(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "megatron" / "bridge" / "recipes" / "llama"
+    (package / "h100").mkdir(parents=True)
+    (package / "h100" / "llama3.py").write_text(dedent(RECIPES))
+    (package / "llama3.py").write_text(f"from .h100.llama3 import (\n    {OWN_NAME} as llama32_1b_sft_config,\n)\n")
+    script = tmp_path / "examples" / "run.sh"
+    script.parent.mkdir()
+    for name in (OWN_NAME, "llama32_1b_sft_config"):
+        script.write_text(dedent(RUN).format(name=name))
+        found = read_files([str(script)], Wanted())
+        values = {value.key: value.value for value in found.values}
+        holds(values, model="llama-3.2-1b", parallel__tensor=2, parallel__data=4, micro_batch_size=2)
+        holds(values, gradient_accumulation_steps=1, sequence_length=4096)
+        assert any(note.startswith("$sizes is 2,1 first") for note in found.notes)
+
+
+def test_the_file_of_a_recipe_may_be_given_beside_its_script(tmp_path: Path) -> None:
+    (tmp_path / "llama3.py").write_text(dedent(RECIPES))
+    (tmp_path / "run.sh").write_text(dedent(RUN).format(name=OWN_NAME))
+    found = read_files([str(tmp_path / "run.sh"), str(tmp_path / "llama3.py")], Wanted())
+    assert found.job["parallel"]["tensor"] == 2
+    with pytest.raises(InputError, match="the file of this recipe"):
+        read_files([str(tmp_path / "run.sh")], Wanted())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.catalog.models import find_model
 from vramplan.configs.combine import read_files
@@ -85,7 +86,21 @@ def test_a_language_model_beside_one_of_images() -> None:
         "--micro-batch-size 1 --global-batch-size 8 --language-model-type=mistral_7b --tensor-model-parallel-size 1\n"
     )
     holds(job(text, "run.sh"), sequence_length=1024, target_length=None, gradient_accumulation_steps=2)
-    assert "freeze_lm" in meant(text, "run.sh").unmodelled
+    assert "--frozen none counts all of it as trained" in meant(text, "run.sh").open["frozen"]
+    assert "frozen" in meant(text.replace("--freeze-LM ", "--freeze-llm true "), "run.sh").open
+    assert "frozen" not in meant(text.replace("--freeze-LM ", "--freeze-llm false "), "run.sh").open
+    assert "frozen" not in meant(text.replace("--freeze-LM ", "--freeze-ViT "), "run.sh").open
+
+
+def test_what_is_asked_for_beside_a_frozen_language_model_may_be_left_out(tmp_path: Path) -> None:
+    text = (
+        "torchrun --nproc_per_node 1 train.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+        "--max-position-embeddings 32 --bf16 --micro-batch-size 1 --global-batch-size 2 --vocab-size 500 --freeze-LM\n"
+    )
+    (tmp_path / "run.sh").write_text(text)
+    words = ("fit", tmp_path / "run.sh", "--from", "megatron-lm", "--gpu", "h100")
+    assert "leaves frozen open" in run(*words).err
+    assert run(*words, "--frozen", "none", "--print", "verdict").out.strip() == "fits"
 
 
 @pytest.mark.parametrize(("provider", "asked"), [("own_images", True), ("gpt", False)])

@@ -83,6 +83,17 @@ def test_the_ends_of_a_pipeline_count_as_blocks_where_both_do() -> None:
     assert "num_layers_in_first_pipeline_stage" in uneven.unmodelled
 
 
+def test_the_batch_of_a_step_may_be_that_of_a_schedule_or_be_rounded_down() -> None:
+    alone = f"torchrun --nproc_per_node 4 pretrain_gpt.py {SIZES}--bf16 "
+    found = meant(f'{alone}--micro-batch-size 2 --step-batch-size-schedule "0:384 200B:768 1.5T:1152"\n', "run.sh")
+    assert found.job["gradient_accumulation_steps"] == 1152 // 8
+    assert any("grows to 1152" in note for note in found.notes)
+    with pytest.raises(InputError, match="step_batch_size_schedule: '0:384 later' is not understood"):
+        meant(f'{alone}--micro-batch-size 2 --step-batch-size-schedule "0:384 later"\n', "run.sh")
+    rounded = "--micro-batch-size 2 --global-batch-size 30 --decrease-batch-size-if-needed\n"
+    holds(job(alone + rounded, "run.sh"), gradient_accumulation_steps=3)
+
+
 PATTERN = "MEM*-E/*E"
 EXPERTS = "--num-experts 8 --moe-ffn-hidden-size 256 --moe-shared-expert-intermediate-size 384 --moe-router-topk 3"
 

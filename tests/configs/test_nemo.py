@@ -135,3 +135,32 @@ def test_sft_has_its_length_and_its_batch_with_the_data() -> None:
     holds(found, sequence_length=1024, micro_batch_size=2, gradient_accumulation_steps=4)
     own = text.replace("  encoder_seq", "  micro_batch_size: 1\n      global_batch_size: 8\n      encoder_seq")
     holds(job(own, "sft.yaml"), micro_batch_size=1, gradient_accumulation_steps=2)
+
+
+@pytest.mark.parametrize(
+    ("tied", "groups", "means"), [("true", 1, "falcon-7b"), ("false", 1, False), ("false", 71, False)]
+)
+def test_a_falcon_with_a_head_of_its_own_is_one_by_its_sizes(tied: str, groups: int, means: object) -> None:
+    text = f"""
+        trainer: {{num_nodes: 1, devices: 8, precision: bf16}}
+        model:
+          micro_batch_size: 1
+          global_batch_size: 8
+          encoder_seq_length: 2048
+          num_layers: 32
+          hidden_size: 4544
+          ffn_hidden_size: 18176
+          num_attention_heads: 71
+          num_query_groups: {groups}
+          activation: gelu
+          position_embedding_type: rope
+          share_embeddings_and_output_weights: {tied}
+          mcore_customization_config: {{new_decoder_architecture: false, parallel_attention: true}}
+          tokenizer: {{library: huggingface, type: tiiuae/falcon-7b}}
+          optim: {{name: fused_adam}}
+    """
+    model = job(text, "falcon.yaml")["model"]
+    if isinstance(model, str):
+        assert model == means
+    else:
+        holds(model, family="falcon", tied_embeddings=False, vocabulary_size=65024)

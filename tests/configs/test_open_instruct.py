@@ -9,6 +9,7 @@ import pytest
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
+from vramplan.results.reading import ReadJob
 
 COMMAND = """
     torchrun --nnodes=2 --nproc_per_node=8 open_instruct/{program}.py \\
@@ -203,3 +204,45 @@ def test_the_settings_of_a_policy_may_be_a_file() -> None:
     values = {value.key: value.value for value in found.values}
     holds(values, sequence_length=2048, packing=True, parallel__data=2, parallel__sharding="zero3")
     assert "GRPO samples answers" in found.open["loss"]
+
+
+OF_OLMO_CORE = """\
+python mason.py --gpus 8 -- source ray_node_setup.sh \\&\\&python open_instruct/grpo.py \\
+    --model_name_or_path Qwen/Qwen3-4B-Base --pack_length 2048 --beta 0.0 --load_ref_policy false {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "means"),
+    [
+        ("--num_learners_per_node 4", {"parallel__sharding": "fsdp", "parallel__data": 4}),
+        ("--num_learners_per_node 8 8", {"parallel__sharding": "hsdp:8", "parallel__data": 16}),
+        (
+            "--num_learners_per_node 8 8 --fsdp_shard_degree 4 --fsdp_num_replicas 4",
+            {"parallel__sharding": "hsdp:4", "parallel__data": 16},
+        ),
+        ("--num_learners_per_node 4 --activation_memory_budget 0.5", {"activation_checkpointing": "full"}),
+        ("--single_gpu_mode", {"precision": "pure-bf16", "parallel__data": 1, "parallel__sharding": None}),
+    ],
+)
+def test_a_policy_of_olmo_core_behind_a_program_that_hands_out_machines(more: str, means: dict[str, object]) -> None:
+    found = meant(OF_OLMO_CORE.format(more=more), "run.sh")
+    values = {value.key: value.value for value in found.values}
+    usual = {"precision": "fsdp-bf16", "activation_checkpointing": "none", "packing": True, "sequence_length": 2048}
+    holds(values, **{**usual, **means})
+    assert "reference" not in found.open["loss"]
+
+
+def test_a_launcher_of_one_process_shares_nothing() -> None:
+    """`accelerate launch` without a file of DeepSpeed: the model is loaded in bf16 and no master copy is made."""
+
+    def read(processes: int, more: str = "") -> tuple[ReadJob, dict[str, object]]:
+        text = f"accelerate launch --mixed_precision bf16 --num_processes {processes} open_instruct/finetune.py {more}"
+        found = read_texts({"run.sh": f"{text} --model_name_or_path Qwen/Qwen3-0.6B --max_seq_length 64\n"}, Wanted())
+        return found, {value.key: value.value for value in found.values}
+
+    found, alone = read(1)
+    holds(alone, precision="pure-bf16", parallel__data=1, parallel__sharding=None)
+    assert not found.open
+    holds(read(1, "--use_lora")[1], precision="amp-bf16", weight_dtype="bf16", parallel__sharding=None)
+    holds(read(2)[1], precision="pure-bf16", parallel__sharding="ddp", parallel__data=2)

@@ -105,12 +105,12 @@ def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tm
     with pytest.raises(InputError) as error:
         read_files([str(run)], Wanted())
     assert [problem.key for problem in error.value.problems] == ["pieces"]
-    (tmp_path / "src" / "tune.py").write_text(SCRIPT.replace("fuse_things", "tune_things"), "utf-8")
-    run.write_text(run.read_text("utf-8").replace("fuse_things", "tune_things"), "utf-8")
-    with pytest.raises(InputError, match="tune_things: is not understood"):  # which may say what is trained
+    (tmp_path / "src" / "tune.py").write_text(SCRIPT.replace("fuse_things", "lora_layers"), "utf-8")
+    run.write_text(run.read_text("utf-8").replace("fuse_things", "lora_layers"), "utf-8")
+    with pytest.raises(InputError, match="lora_layers: is not understood"):  # which may say what is trained
         read_files([str(run)], Wanted())
     (tmp_path / "src" / "tune.py").write_text(SCRIPT, "utf-8")
-    run.write_text(run.read_text("utf-8").replace("tune_things", "fuse_things"), "utf-8")
+    run.write_text(run.read_text("utf-8").replace("lora_layers", "fuse_things"), "utf-8")
     (tmp_path / "src" / "own_arguments.py").write_text(
         "from dataclasses import dataclass\n\n@dataclass\nclass DataArguments:\n    pieces: int = 1\n", "utf-8"
     )
@@ -128,6 +128,8 @@ def test_a_script_beside_its_command_says_which_arguments_and_defaults_it_has(tm
         ("--own_quantization true", "quantization"),
         ("--model_precision half", "precision"),
         ("--own_flash_attn True", "attention"),
+        ("--tune_vision_tower True", "frozen"),
+        ("--spectrum_config_path a.yaml", "frozen"),
         ("--run_dpo True", "loss"),
         ("--text_len 512", "sequence_length"),
     ],
@@ -283,6 +285,9 @@ def test_deepspeed_chat_makes_its_configuration_of_its_arguments() -> None:
     holds(told, precision="mixed-bf16", parallel__sharding="ddp", sequence_length=256, adapter__rank=8, dropout=0.0)
     assert "lora_dim" not in lora.unmodelled
     assert "lora_dim" in meant(CHAT.format("") + more.replace("--only_optimize_lora ", ""), "a.sh").unmodelled
+    none = meant(CHAT.format("") + more.replace("--lora_dim 8 --only_optimize_lora", "--lora_dim 0"), "a.sh")
+    assert "adapter" not in none.job
+    assert not any("lora" in note for note in none.notes)
 
 
 @pytest.mark.parametrize(
@@ -496,6 +501,29 @@ def test_a_rank_without_a_switch_is_of_an_adapter_in_a_script_that_has_none(tmp_
     assert read_files([str(run)], Wanted()).job["adapter"]["rank"] == 4
     switch = OF_TRAINER + 'parser.add_argument("--use_lora", action="store_true")\nparser.add_argument("--lora_r")\n'
     (tmp_path / "tune.py").write_text(switch)
+    assert "adapter" not in read_files([str(run)], Wanted()).job
+
+
+def test_arguments_of_a_script_that_another_one_starts(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --model_max_length 64 --fuse_things True\n")
+    (tmp_path / "tune.py").write_text("from train import train\ntrain()\n")
+    parsed = "from transformers import HfArgumentParser\nfrom own_arguments import A\np = HfArgumentParser((A,))\n"
+    (tmp_path / "train.py").write_text(parsed)
+    (tmp_path / "own_arguments.py").write_text(
+        "from dataclasses import dataclass\nfrom transformers import TrainingArguments\n\n"
+        "@dataclass\nclass A(TrainingArguments):\n    fuse_things: bool = False\n"
+    )
+    assert "fuse_things" in read_files([str(run)], Wanted()).unmodelled
+
+
+def test_the_targets_of_the_one_adapter_are_those_of_the_script_behind_its_switch(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --model_max_length 64 --lora_enable True --lora_r 4\n")
+    script = OF_TRAINER + 'parser.add_argument("--lora_enable")\nparser.add_argument("--lora_r")\nif a.lora_enable:\n'
+    (tmp_path / "tune.py").write_text(script + "    c = LoraConfig(r=a.lora_r, target_modules=['c_attn'])\n")
+    assert read_files([str(run)], Wanted()).job["adapter"]["targets"] == ["c_attn"]
+    run.write_text(run.read_text().replace(" --lora_enable True", ""))
     assert "adapter" not in read_files([str(run)], Wanted()).job
 
 

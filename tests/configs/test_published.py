@@ -233,6 +233,8 @@ def test_a_checkpoint_that_is_quantized_stays_so(text: str, word: str | None) ->
 def test_a_sampled_sequence_is_a_prompt_and_its_completion() -> None:
     text = "model_name_or_path: Qwen/Qwen2.5-0.5B\nbf16: true\nnum_generations: 8\nmax_completion_length: 256\n"
     assert job(text + "max_prompt_length: 128\n", "trl.yaml")["sequence_length"] == 384
+    quiet = {source.key for source in meant(text + "max_prompt_length: 128\n", "trl.yaml").without_effect}
+    assert "max_prompt_length" not in quiet  # which it is for other losses
     found = meant(text, "trl.yaml")
     assert "sequence_length" not in found.job
     assert "max_completion_length (256)" in found.open["sequence_length"]

@@ -27,6 +27,12 @@ def run(text: str) -> list[str]:
         ("B=2\n: ${A:=$B} ${S:=other.py}\npython x.py --a $A", ["--a", "2"]),
         ("python x.py ${A:---a} ${B=c} $B", ["--a", "c", "c"]),
         ("A=(1 '2 3')\nA+=(4)\npython x.py ${A[@]}", ["1", "2", "3", "4"]),
+        ('IFS=, read -r A B <<< "1,2,3"\npython x.py $A --b $B', ["1", "--b", "2,3"]),
+        ("read -r A B <<< '1  2'\npython x.py $A --b $B", ["1", "--b", "2"]),
+        ('read -r A <<< "$B"\npython x.py --a $A', ["--a", "\ue000A\ue001"]),
+        ('for S in "4,2" "8,1"; do\nIFS=, read A B <<< "$S"\npython x.py $A $B\ndone', ["4", "2"]),
+        ('python x.py --a 1 <<< "text"\n', ["--a", "1"]),
+        ('C="python x.py --a 1"\nsrun bash -c "$C"', ["--a", "1"]),
         ("A=(1 '2 3')\npython x.py \"${A[@]}\"", ["1", "2 3"]),
         ('A="1"\nA+=" 2"\npython x.py $A', ["1", "2"]),
         ("N=3\npython x.py $((N * (2 + 1)))", ["9"]),
@@ -149,6 +155,7 @@ def test_a_script_that_sets_up_the_shell_is_not_asked_for() -> None:
     text = f"source /opt/own/bin/activate\naccelerate launch --num_processes 2 --multi_gpu {run}"
     assert not shell.read(text).notes
     assert shell.read(text.replace("bin/activate", "own.sh")).notes == ["it sources own.sh, which is not here"]
+    assert not shell.read(text.replace("/opt/own/bin/activate", "~/.bashrc")).notes
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,11 @@ def test_the_first_registry_has_the_keys_of_the_toml_files() -> None:
     first = 'ActivationCheckpointConfig(mode="selective", selective_ac_option="op")'
     later = text.replace(first, "SelectiveAC.Config()").replace("local_batch_size=3, ", "")
     assert meant(later.replace("seq_len", "max_context_length"), "config_registry.py").release == "main"
+
+
+def test_a_cuda_graph_of_forward_and_backward_is_told_unless_it_is_turned_off() -> None:
+    text, key = registry("qwen3_0_6b", "0.6B"), "training.disable_cuda_graphs"
+    assert "gradients stay between steps" in meant(text, "config_registry.py").unmodelled[key]
+    off = text.replace("TrainingConfig(", "TrainingConfig(disable_cuda_graphs=True, ")
+    assert off != text
+    assert key not in meant(off, "config_registry.py").unmodelled

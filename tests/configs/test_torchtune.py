@@ -265,3 +265,52 @@ def test_recipes_pass_over_settings_that_they_have_not() -> None:
     assert {"keep_last_n_checkpoints", "log_details", "entropy_k"} <= {one.key for one in found.without_effect}
     with pytest.raises(InputError, match="clip_grad_nrom: is not understood"):
         meant(LORA + "clip_grad_nrom: 1.0\n", "a.yaml")
+
+
+SAMPLED = """
+    tokenizer: {{_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: {length}}}
+    model: {{_component_: torchtune.models.llama3_2.llama3_2_1b}}
+    batch_size: 2
+    gradient_accumulation_steps: 4
+    loss: {{_component_: torchtune.{loss}}}
+    max_generated_tokens: 100
+    {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "more", "batch"),
+    [
+        ("dev.grpo.loss.GRPOSimpleLoss", "grpo_samples: 16", 32),
+        ("rlhf.loss.PPOLoss", "ppo_batch_size: 64", 16),
+        ("modules.loss.LinearCrossEntropyLoss", "", 2),
+    ],
+)
+def test_answers_that_are_sampled_stand_behind_prompts_and_run_together(loss: str, more: str, batch: int) -> None:
+    found = job(SAMPLED.format(length=512, loss=loss, more=more), "a.yaml")
+    holds(found, micro_batch_size=batch, sequence_length=612 if more else 512)
+    if more:
+        asked = meant(SAMPLED.format(length="null", loss=loss, more=more), "a.yaml").open["sequence_length"]
+        assert "with 100 tokens of its answer" in asked
+
+
+def test_workers_that_train_beside_others_have_their_settings_below_a_key_of_theirs() -> None:
+    found = meant(
+        """
+        tokenizer: {_component_: torchtune.models.qwen2_5.qwen2_5_tokenizer, max_seq_len: 1024}
+        model: {_component_: torchtune.models.qwen2_5.qwen2_5_3b}
+        orchestration: {num_training_workers: 2, num_inference_workers: 4}
+        inference: {max_generated_tokens: 512, group_size: 16}
+        training:
+          batch_size: 16
+          clip_grad_norm: 1.0
+          enable_activation_checkpointing: true
+          optimizer: {_component_: torch.optim.AdamW, fused: true}
+          loss: {_component_: torchtune.dev.rl.linear_grpo_loss.LinearGRPOLoss}
+        """,
+        "async.yaml",
+    )
+    values = {value.key: value.value for value in found.values}
+    holds(values, micro_batch_size=16, sequence_length=1536, activation_checkpointing="full", max_gradient_norm=1.0)
+    holds(values, parallel__data=2, parallel__sharding="fsdp", optimizer="adamw")
+    assert "reference" not in found.open["loss"]

@@ -370,10 +370,31 @@ def test_a_module_beside_the_script_is_followed(tmp_path: Path) -> None:
 
 
 def test_an_adapter_or_a_head_that_is_not_modelled_is_said() -> None:
-    with pytest.raises(InputError, match="IA3Config is not modelled"):
+    with pytest.raises(InputError, match="IA3Config is not read from a script"):
         meant(QLORA.replace("LoraConfig(r=32", "IA3Config(r=32"), "own.py")
     with pytest.raises(InputError, match="has a head that is not read"):
         meant(QLORA.replace("AutoModelForCausalLM.from", "AutoModelForTokenClassification.from"), "own.py")
+
+
+WRAPPED = """
+    from peft import EvaConfig, {name}, get_peft_model
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    config = {made}
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained("gpt2"), config)
+    Trainer(model=model, args=TrainingArguments("out"))
+"""
+
+
+def test_any_other_adapter_of_peft_is_no_full_training() -> None:
+    """Its newer ones have names of their own; what initialises LoRA, as EVA, is a part of its configuration."""
+    with pytest.raises(InputError, match="DeloraConfig is not read from a script"):
+        meant(WRAPPED.format(name="DeloraConfig", made="DeloraConfig(r=4)"), "own.py")
+    lora = "LoraConfig(r=4, target_modules=['c_attn'], eva_config=EvaConfig(rho=2.0))"
+    found = meant(WRAPPED.format(name="LoraConfig", made=lora), "own.py")
+    assert found.job["adapter"]["rank"] == 4
+    kept = meant(WRAPPED.format(name="PeftConfig", made='PeftConfig.from_pretrained("me/adapter")'), "own.py")
+    assert {"adapter.rank", "adapter.targets"} <= kept.open.keys()
 
 
 def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of() -> None:

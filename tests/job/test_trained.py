@@ -337,6 +337,8 @@ def test_expressions_name_what_is_trained() -> None:
     attention = [f"layers.30-31.{name}_proj" for name in "qkvo"]
     norms = [f"layers.30-31.norms.{name}_layernorm" for name in ("input", "post_attention")]
     assert one.frozen == ("embeddings", "norms.norm", "layers.0-29", *attention, *norms)
+    older = job(model="gpt2", frozen=[r"all-but:^transformer.h.1[01]\.", "all-but:^transformer.wte"])
+    assert older.frozen == ("embeddings.wpe", "norms.ln_f", "layers.0-9")
     for frozen, message in (("all-but:foo", "'foo' matches no weight"), ("all-but:(", "is no regular expression")):
         with pytest.raises(InputError, match=message):
             job(model="llama-3-8b", frozen=[frozen])

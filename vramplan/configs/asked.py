@@ -212,7 +212,7 @@ def trained_names(job: ResolvedJob, paths: Sequence[tuple[str, ...]]) -> tuple[s
     if not paths or block_lists(job.model) != ("layers",):
         return ()
     frozen = matching(job.frozen, paths)
-    return tuple(parts.spelled(path)[0] for path in paths if path not in frozen)
+    return tuple(parts.spelled(path, job.model)[0] for path in paths if path not in frozen)
 
 
 def matching(words: Sequence[str], paths: Sequence[tuple[str, ...]]) -> set[tuple[str, ...]]:

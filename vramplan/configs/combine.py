@@ -124,9 +124,12 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         program, started = command
         found = {} if started.config is None else _named_by("--config", started.config, find)
         written = started.over(found)
+        told = reading.looped(started.loops)
         if started.others:
             lines = f"line{'s' * (len(started.others) > 1)} {', '.join(map(str, started.others))}"
-            written[reading.NOTE] = Written(f"the script trains in {lines} too; the first command is read", file)
+            told.append(f"the script trains in {lines} too; the first command is read")
+        if told:
+            written[reading.NOTE] = Written("; ".join(told), file)
         yield from _launching(written, file, text, find)
         named = registry.program_of(wanted.program) if wanted.program else program
         yield FilePart(named, written, file, text, started.devices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from glob import glob
 
 from vramplan.catalog.text import read_text
 from vramplan.configs import data_files, own_arguments
@@ -81,6 +82,32 @@ def declared(program: str, file: str) -> tuple[Written, Written] | None:
             found = own_arguments.declared(text, path, imported(path))
             return Written(found, path), Written(own_arguments.trainer_of(text, path, imported(path)), path)
         folder = os.path.dirname(folder)
+    return None
+
+
+def defined_above(file: str, package: str, name: str) -> str | None:
+    """`FILE.py:FUNCTION` for a function of a package that lies in a folder above a file, also by an alias of it."""
+    folder = os.path.dirname(os.path.abspath(file))
+    for _ in range(PARENTS):
+        root = os.path.join(folder, *package.split("/"))
+        if os.path.isdir(root):
+            return _defined_below(root, name)
+        folder = os.path.dirname(folder)
+    return None
+
+
+def _defined_below(root: str, name: str) -> str | None:
+    texts: dict[str, str] = {}
+    for path in sorted(glob(os.path.join(root, "**", "*.py"), recursive=True)):
+        try:
+            texts[path] = read_text(path)
+        except InputError:
+            continue
+    aliased = (re.search(rf"(?m)^\s*(\w+) as {re.escape(name)},?$", text) for text in texts.values())
+    own = next((found[1] for found in aliased if found is not None), name)
+    for path, text in texts.items():
+        if re.search(rf"(?m)^def {re.escape(own)}\(", text):
+            return f"{path}:{own}"
     return None
 
 

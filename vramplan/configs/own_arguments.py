@@ -39,15 +39,16 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     beside_it = [names, *_modules(names, beside)]
+    if any(_parses_classes(one) for one in beside_it) and not any(_data_classes(one) for one in beside_it):
+        beside_it += [inner for one in beside_it[1:] for inner in _modules(one, beside)]  # a script that starts another
     if any(PARSER in ast.unparse(place.tree) for place in beside_it):
         for place in beside_it:
             found |= {name: None for name in _options(place) if name not in found}
             found |= {name: _default(place, value) for name, value in place.arguments.items()}
     for place in beside_it if any(_parses_classes(one) for one in beside_it) else ():
-        for node in ast.walk(place.tree):
-            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list):
-                found |= {name: None for name in _annotated(node) if name not in found}
-                found |= {name: _default(place, value) for name, value in place.fields.get(node.name, {}).items()}
+        for node in _data_classes(place):
+            found |= {name: None for name in _annotated(node) if name not in found}
+            found |= {name: _default(place, value) for name, value in place.fields.get(node.name, {}).items()}
     kinds = {OF_A_TASK.fullmatch(str(name)) for module, name in names.imported.values() if module.startswith("trl")}
     tasks = {kind[1].lower() for kind in kinds if kind is not None}
     if len(tasks) == 1:
@@ -55,7 +56,17 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
     decided = _decided(names, found)
     if "use_peft" not in decided or any(name in found for name in SWITCHES):
         decided = {key: value for key, value in decided.items() if key != "use_peft" and key not in OF_LORA.values()}
+    decided |= {key: value for key, value in _targets(names).items() if key not in decided and key not in found}
     return found | {key: value for key, value in decided.items() if found.get(key) is None or key in ALWAYS}
+
+
+def _targets(names: ScriptNames) -> dict[str, Any]:
+    """The targets of the one adapter that a script makes, whatever it asks before it does."""
+    made = [call for call in names.calls() if name_of(call).rpartition(".")[2] == "LoraConfig"]
+    given = {word.arg: word.value for word in made[0].keywords} if len(made) == 1 else {}
+    value = names.value(given["target_modules"]) if "target_modules" in given else None
+    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return {OF_LORA["target_modules"]: ",".join(value)} if is_list and value else {}
 
 
 def _decided(names: ScriptNames, found: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +133,11 @@ def trainer_of(text: str, file: str, beside: Beside) -> str | None:
     if any(WITHIN_TRL.search(ast.unparse(place.tree)) for place in places):
         return OF_TRLS
     return OF_THE_TRAINER if plain else None
+
+
+def _data_classes(names: ScriptNames) -> list[ast.ClassDef]:
+    nodes = (node for node in ast.walk(names.tree) if isinstance(node, ast.ClassDef))
+    return [node for node in nodes if any("dataclass" in ast.unparse(one) for one in node.decorator_list)]
 
 
 def _parses_classes(names: ScriptNames) -> bool:

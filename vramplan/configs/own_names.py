@@ -50,7 +50,8 @@ OF_TRAINING = _words("train training run experiment exp learning data")
 
 DECISIVE = _words(
     """
-    lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze tune trainable moe
+    lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze unfrozen tune
+    trainable spectrum moe
     expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
     length len dpo kto orpo grpo ppo rlhf distill
     """
@@ -65,6 +66,7 @@ OF_JOB = (
     ("precision", _words("dtype precision")),
     ("attention", _words("attn attention flash")),
     ("loss", _words("dpo kto orpo grpo")),
+    ("frozen", _words("freeze frozen unfreeze unfrozen tune trainable spectrum")),
     ("sequence_length", _words("length len")),
     ("micro_batch_size", _words("batch")),
 )

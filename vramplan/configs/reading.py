@@ -121,8 +121,7 @@ def settings(text: str, file: str) -> dict[str, Written]:
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
-        looped = [f"${name} is {held[0]} first, of {', '.join(held)}" for name, held in script.loops.items()]
-        others = "; ".join(filter(None, [*looped, command.other_runs(script)])) or None
+        others = "; ".join(filter(None, [*looped(script.loops), command.other_runs(script)])) or None
         if others is not None:
             before = written.pop(NOTE, None)
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
@@ -145,6 +144,11 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if (kept := records.of_wandb(written)) is not None:
         return kept
     return _started_by(written, text, file) or written
+
+
+def looped(loops: Mapping[str, Sequence[str]]) -> list[str]:
+    """What to say of loops, of whose values the first is taken."""
+    return [f"${name} is {held[0]} first, of {', '.join(held)}" for name, held in loops.items()]
 
 
 def _is_quiet(key: str, written: Mapping[str, Written]) -> bool:
@@ -238,6 +242,7 @@ def job_of(
     program.read(sheet, meaning)
     _ask_the_caller(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
+    quiet = [key for key in quiet if not any(key in told.of for told in meaning.job.values())]  # elsewhere it has one
     own = [key for key in quiet if program.table.is_own(key)]
     if own:
         what = "settings of somebody's own, which say of data, logs or the schedule by their names"

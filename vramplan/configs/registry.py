@@ -126,7 +126,7 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
                 break
     if found is None and foreign is not None:
         raise InputError([_foreign(foreign[0], file, foreign[1])])
-    return None if found is None else (found[0], found[1]._replace(others=tuple(others)))
+    return None if found is None else (found[0], found[1]._replace(others=tuple(others), loops=script.loops))
 
 
 def _foreign(name: str, file: str | None, line: int | None = None) -> Problem:

@@ -246,6 +246,7 @@ class Meaning:
 
 
 DEVICES = "devices"  # among what a program tells: how many there are
+ALONE = "alone"  # and that a launcher starts one process
 
 
 class Launched(NamedTuple):
@@ -253,7 +254,8 @@ class Launched(NamedTuple):
 
     `config`: the file that it names, as it stands in the script. `changes`: keys that it sets, None for one that it
     takes away. `devices`: how many processes it starts. `launcher`: options of the program that starts it, as
-    `launcher.num_processes`. `others`: lines of the script that start a program too.
+    `launcher.num_processes`. `others`: lines of the script that start a program too. `loops`: the values of variables
+    of which the first is taken.
     """
 
     config: Written | None
@@ -261,6 +263,7 @@ class Launched(NamedTuple):
     devices: int | None
     launcher: Mapping[str, Written] = MappingProxyType({})
     others: tuple[int, ...] = ()
+    loops: Mapping[str, list[str]] = MappingProxyType({})
 
     def over(self, found: Mapping[str, Written]) -> dict[str, Written]:
         """The settings of the file with what the command changes, and the launcher's options."""

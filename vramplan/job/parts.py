@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from vramplan.catalog.fields import Fields, shown
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS, NORMS
+from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, names_of
 from vramplan.values.job import Assumption
@@ -42,7 +43,7 @@ def resolve_parts(
     found: list[str] = []
     expressions = [word.removeprefix(ALL_BUT) for word in given if word.startswith(ALL_BUT)]
     if expressions:
-        found += _all_but(expressions, names, fields)
+        found += _all_but(expressions, model, names, fields)
         told.append(Assumption("frozen", found.copy(), f"all but what {' and '.join(expressions)} matches"))
     for word in given:
         if word.startswith(ALL_BUT):
@@ -60,11 +61,11 @@ def matches_weight(word: str, model: ModelShape) -> bool:
         expression = re.compile(word.partition(":")[2])
     except re.error:
         return True
-    names = ("lm_head.weight", *(one for path in names_of(model).paths for one in spelled(path)))
+    names = ("lm_head.weight", *(one for path in names_of(model).paths for one in spelled(path, model)))
     return any(expression.search(name) for name in names)
 
 
-def _all_but(expressions: Sequence[str], names: Names, fields: Fields) -> list[str]:
+def _all_but(expressions: Sequence[str], model: ModelShape, names: Names, fields: Fields) -> list[str]:
     """Words for everything that none of the expressions matches; blocks that are frozen alike stand together."""
     trained: set[tuple[str, ...]] = set()
     for text in expressions:
@@ -73,9 +74,10 @@ def _all_but(expressions: Sequence[str], names: Names, fields: Fields) -> list[s
         except re.error as error:
             fields.problem("frozen", f"{shown(text)} is no regular expression: {error}")
             return []
-        found = {path for path in names.paths if any(expression.search(one) for one in spelled(path))}
+        found = {path for path in names.paths if any(expression.search(one) for one in spelled(path, model))}
         if not found and not expression.search("lm_head.weight"):  # a tied head is no weight of its own
-            fields.refuse("frozen", f"{shown(text)} matches no weight", hint=f"as in {spelled(names.paths[0])[0]}")
+            first = spelled(names.paths[0], model)[0]
+            fields.refuse("frozen", f"{shown(text)} matches no weight", hint=f"as in {first}")
         trained |= found
     left = [path for path in names.paths if path not in trained]
     whole = {part for part in (EMBEDDINGS, HEAD) if not any(path[0] == part for path in trained)}
@@ -108,24 +110,30 @@ def _in_blocks(path: Sequence[str], numbers: Sequence[int]) -> str:
     return ".".join(part or some for part in path)
 
 
-def spelled(path: Sequence[str]) -> list[str]:
+def spelled(path: Sequence[str], model: ModelShape) -> list[str]:
     """A weight as models of Transformers call it that are built like Llama, and as the words of a job do.
 
-    Experts and their gate lie in `mlp` since Transformers 5, and in `block_sparse_moe` of a Mixtral before.
+    Experts and their gate lie in `mlp` since Transformers 5, and in `block_sparse_moe` of a Mixtral before. Models
+    whose blocks are `h` or `blocks`, as GPT-2, Falcon and DBRX, are a `transformer`.
     """
     inner = [part for part in path if part not in (NORMS, HEAD, EMBEDDINGS)]
     if HEAD in path:
         return [".".join((*inner, "weight")), ".".join(path)]
+    lists = block_lists(model)
+    older = lists[0] if len(lists) == 1 and lists[0] in OLDER_LISTS else None
     if LAYERS not in path:
-        return [".".join(("model", *inner, "weight")), ".".join(path)]
+        return [".".join(("model" if older is None else "transformer", *inner, "weight")), ".".join(path)]
     at = inner.index(LAYERS) + 2
     block, module = inner[:at], inner[at:]
+    if older is not None:
+        return [".".join(("transformer", older, *block[1:], *module, "weight")), ".".join(path)]
     inside = [()] if NORMS in path else [("self_attn",)] if {*module} & {*MODULES[ATTENTION]} else MLP_FOLDERS
     names = [".".join(("model", *block, *folder, *module, "weight")) for folder in inside]
     return [*names, ".".join(path)]
 
 
 MLP_FOLDERS = [("mlp",), ("block_sparse_moe",)]
+OLDER_LISTS = ("h", "blocks")
 
 
 def _modules(word: str, model: ModelShape, names: Names) -> tuple[str, ...]:

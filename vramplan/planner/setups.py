@@ -160,11 +160,14 @@ def _of_part(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
 
 
 def setup_of_stage(job: ResolvedJob, strategy: str, accumulates: bool, stage: Stage) -> Setup:
-    """The setup of a job with the blocks of a stage alone; a strategy is that of each part of the model."""
+    """The setup of a job with the blocks of a stage alone; a strategy is that of each part of the model.
+
+    Of a stage with several parts that is the longest one, of whose blocks each has the first ones.
+    """
     setup = setup_of(job, strategy, accumulates)
     if not planning_of(job).minds_micro_batches:
         stage = stage._replace(micro_batches=None)  # so steps that fill the pipeline share a replay
-    blocks = stage.parts[0]
+    blocks = max(stage.parts)
     return setup._replace(
         model=job.model._replace(layers=blocks),
         segments=segments_in(strategy, (blocks,), every_second_matmul=job.every_second_matmul),

@@ -19,6 +19,7 @@ from tests.traces.mcore import FORM
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.replay.models.modules import CORE, Segment
+from vramplan.replay.pipeline.parts import first_blocks
 from vramplan.replay.pipeline.stages import Stage, blocks_of_parts, in_flight, moments_of, stages_of
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -206,6 +207,31 @@ def test_blocks_of_the_stages() -> None:
     assert blocks_of_parts(80, 10, counts_ends=False) == [8] * 10
     assert blocks_of_parts(70, 12, counts_ends=True) == [5, *[6] * 10, 5]  # BLOOM: 70 blocks and two ends over 12
     assert blocks_of_parts(10, 4, counts_ends=False) == [3, 3, 2, 2]
+
+
+@pytest.mark.closed_form
+def test_each_part_of_an_interleaved_device_has_its_own_blocks() -> None:
+    """Six blocks over four devices of two parts, where both ends count as a block (Megatron's functional tests)."""
+    split = Split(pipeline=4, schedule="interleaved", virtual=2, pipeline_split="embedding-and-head")
+    stages = stages_of(split, 6, 8)
+    assert [stage.parts for stage in stages] == [(0, 1), (1, 1), (1, 1), (1, 0)]
+    setup = setup_of({"seq": 256, "layers": 1, "tied": False})
+    first, *middle, last = [replay(setup._replace(split=split, stage=stage)).parameters for stage in stages]
+    shape = setup.model
+    rows = -(-shape.vocabulary_size // 128) * 128  # --make-vocab-size-divisible-by
+    tables = (rows + shape.max_positions) * shape.hidden_size
+    head = rows * shape.hidden_size + 2 * shape.hidden_size  # and the last norm
+    assert middle == [2 * (first - tables)] * 2 == [2 * (last - head)] * 2
+
+
+@pytest.mark.closed_form
+def test_the_first_blocks_of_a_walk() -> None:
+    """A part that is shorter than the longest one of its device: its last checkpoint ends early."""
+    walk = (Segment(2, 3, True), Segment(1, 2, False))
+    assert first_blocks(walk, 8) == walk
+    assert first_blocks(walk, 7) == (Segment(2, 3, True), Segment(1, 1, False))
+    assert first_blocks(walk, 4) == (Segment(1, 3, True), Segment(1, 1, True))
+    assert first_blocks(walk, 0) == ()
 
 
 @given(pipeline=st.integers(2, 6), virtual=st.integers(2, 4), groups=st.integers(1, 4), number=st.integers(0, 5))

@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.configs import shell
 from vramplan.configs.programs import deepspeed, zero
 from vramplan.configs.programs.accelerate_keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
-from vramplan.configs.sheet import DEVICES, Meaning, Program, Sheet
+from vramplan.configs.sheet import ALONE, DEVICES, Meaning, Program, Sheet
 from vramplan.configs.table import Table, names
 from vramplan.configs.written import Written
 
@@ -385,11 +385,22 @@ def tells(written: Mapping[str, Written], told: Mapping[str, Any]) -> dict[str, 
     word = written.get("mixed_precision")
     if word is not None and word.value not in (None, "no", False):
         found["mixed_precision"] = str(word.value).lower()
+    if _starts_one(written, told):
+        found[ALONE] = True
     if isinstance(told.get("parallel.data"), int):
         found[DEVICES] = told["parallel.data"] * told.get("parallel.context", 1) * told.get("parallel.tensor", 1)
     return found
 
 
+def _starts_one(written: Mapping[str, Written], told: Mapping[str, Any]) -> bool:
+    """Whether one process is started, and nothing says that it shares a model."""
+    if NAMED in written or "parallel.sharding" in told:
+        return False
+    kind, number = (str(written[key].value).upper() if key in written else None for key in _STARTED)
+    return number == "1" if kind is None else kind == "NO"
+
+
+_STARTED = ("distributed_type", "num_processes")
 OF_DEEPSPEED = "deepspeed_config.mixed_precision"
 
 

@@ -19,6 +19,7 @@ from vramplan.configs.programs.deepspeed_keys import (
     SIZES,
     TABLE,
     ZERO,
+    ask_compressed,
     passed_over,
 )
 from vramplan.configs.sheet import Meaning, Program, Sheet
@@ -163,9 +164,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     elif plain in OPTIMIZERS:
         meaning.say("optimizer", OPTIMIZERS[plain], "optimizer.type")
     elif plain in COMPRESSED:
-        word = COMPRESSED[plain]
-        errors = "the errors of its compression, a number for each weight and for each that a device serves"
-        meaning.ask("optimizer", f"{name} keeps {errors}; {word} has all its other states (--optimizer {word})")
+        ask_compressed(meaning, name)
     else:
         sheet.problem("optimizer.type", f"{name!r} is no optimizer of DeepSpeed", near_matches(name, OPTIMIZERS))
 

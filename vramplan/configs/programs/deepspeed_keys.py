@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from vramplan.configs.sheet import Meaning
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.errors import closest
 
@@ -140,6 +141,14 @@ OPTIMIZERS = {
 
 COMPRESSED = {"onebitadam": "adam", "zerooneadam": "adam", "onebitlamb": "lamb"}
 """Optimizers that keep what compression left out of the gradients, and whose states a job has: runtime/fp16/onebit."""
+
+
+def ask_compressed(meaning: Meaning, name: str) -> None:
+    """Leave an optimizer of `COMPRESSED` open, and tell which one has its other states."""
+    word = COMPRESSED[name.lower()]
+    errors = "the errors of its compression, a number for each weight and for each that a device serves"
+    meaning.ask("optimizer", f"{name} keeps {errors}; {word} has all its other states (--optimizer {word})")
+
 
 TABLE = Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED)
 

@@ -190,6 +190,16 @@ def _by_the_engine(meaning: Meaning, stage: int) -> None:
     meaning.lack("deepspeed", f"Megatron's blocks under stage {stage} are counted as those of Transformers")
 
 
+ALL_TRAINED = "(--frozen none counts all of it as trained)"
+
+
+def frozen(sheet: Sheet, meaning: Meaning, key: str) -> None:
+    """Ask for what is trained where a key says that the language model is not."""
+    if sheet.flag(key):
+        why = "the language model is frozen beside what reads images, which is not modelled as Megatron computes it"
+        meaning.ask("frozen", f"{key}: {why} {ALL_TRAINED}")
+
+
 LANGUAGE_MODELS = {
     "llama3_8b": "llama-3-8b",
     "llama3.1_8b": "llama-3.1-8b",

@@ -15,6 +15,8 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.programs import megatron_beside
+from vramplan.configs.programs import megatron_bridge_command as command
 from vramplan.configs.programs import megatron_bridge_keys as keys
 from vramplan.configs.programs.megatron.computing import said
 from vramplan.configs.programs.megatron.devices import ends_of
@@ -130,6 +132,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.text("model.cuda_graph_impl") not in (None, "none"):
         meaning.lack("model.cuda_graph_impl", "CUDA graphs, with buffers of their own")
     _adapter(sheet, meaning)
+    if "adapter.kind" not in meaning.job:
+        megatron_beside.frozen(sheet, meaning, "model.freeze_language_model")
+    sheet.get("model.freeze_language_model")
 
 
 def _devices(sheet: Sheet, meaning: Meaning) -> None:
@@ -251,4 +256,4 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("adapter.alpha", sheet.count("peft.alpha"), "peft.alpha")
 
 
-PROGRAM = Program("megatron-bridge", keys.RELEASES, keys.TABLE, read, recognise)
+PROGRAM = Program("megatron-bridge", keys.RELEASES, keys.TABLE, read, recognise, started=command.started)

@@ -114,7 +114,6 @@ UNMODELLED = {
     **dict.fromkeys(("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage"), _STAGES),
     "model.mtp_num_layers": "blocks that predict further tokens",
     "model.vision_*": "the vision encoder",
-    "model.freeze_language_model": "the language model is frozen, and all of it is counted as trained",
     "ddp.*": "how gradients are reduced",
     "comm_overlap": "communication overlaps with products, with buffers of its own",
     "comm_overlap.*": "communication overlaps with products, with buffers of its own",

@@ -169,7 +169,7 @@ def _kinds(sheet: Sheet, meaning: Meaning) -> tuple[Kind, ...]:
         return (NEMOTRON,)
     if rotary:
         parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
-        return (FALCON, GPT) if parallel else (STARCODER,)
+        return (FALCON,) if parallel else (STARCODER,)
     return (GPT,) if sheet.flag("model.share_embeddings_and_output_weights", True) else (ANY,)
 
 
@@ -194,6 +194,8 @@ def _own(
         shape["qkv_bias"] = False
     if sheet.flag("model.qkv_bias") and kind.biases_queries:
         shape["qkv_bias"] = True
+    if kind is FALCON and sheet.flag("model.mcore_customization_config.new_decoder_architecture"):
+        shape["new_decoder_architecture"] = True
     if kind is ANY:
         rotary = sheet.text("model.position_embedding_type", "rope") == "rope"
         shape["positions"] = "rope" if rotary else "learned"

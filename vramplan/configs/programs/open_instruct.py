@@ -16,7 +16,7 @@ from typing import Any
 
 from vramplan.configs.programs import open_instruct_policy as policy
 from vramplan.configs.programs import preferences, trainer
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.sheet import ALONE, Meaning, Program, Sheet
 from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
@@ -91,6 +91,10 @@ OLMO_SFT = "olmo_core_finetune"
 OF_OLMO_CORE = ("dpo", OLMO_SFT)
 """Scripts that train with OLMo-core under FSDP2. Source: open_instruct/dpo.py, TransformerDataParallelConfig."""
 
+OLMO_CORE = "OLMo-core computes the model and compiles it; the model of Transformers is counted"
+
+OF_POLICY = (policy.PROGRAM, policy.OLMO, *policy.OLDER)
+
 REWARDS = "reward_modeling"
 OF_REWARDS: dict[str, Any] = {
     "per_device_train_batch_size": 1,
@@ -101,7 +105,7 @@ OF_REWARDS: dict[str, Any] = {
 computes the attention that Transformers chooses. Source: open_instruct/reward_modeling.py, Args and main.
 """
 
-SAMPLING = ("grpo", "ppo", "ppo_fast", "online_dpo")
+SAMPLING = ("ppo", "ppo_fast", "online_dpo")
 """Scripts that sample answers beside training, of this release or an older one, but for those of the policy."""
 
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
@@ -151,7 +155,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if program in SAMPLING:
         hint = "give the script of finetune.py, dpo_tune_cache.py or reward_modeling.py"
         sheet.refuse("program", f"{program} samples answers beside training, which is not modelled", hint)
-    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, policy.PROGRAM, *policy.OLDER):
+    elif program and program not in (*PREFERENCES, *TUNING, REWARDS, *OF_POLICY):
         sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
     rewards = program == REWARDS
     name = sheet.text("model_name_or_path")
@@ -159,7 +163,10 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", name, "model_name_or_path")
     else:
         meaning.ask("model", "the file has no model_name_or_path")
-    if program in (policy.PROGRAM, *policy.OLDER):
+    if program in OF_POLICY:
+        if program == policy.OLMO:
+            _checkpointing(sheet, meaning, program)
+            meaning.lack("program", OLMO_CORE)
         policy.read(sheet, meaning, program)
         return
     key = "max_token_length" if rewards else "max_seq_length"
@@ -198,13 +205,14 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             meaning.note("packing: sequences stand one behind the other, each counted at its full length")
     elif sheet.flag("packing"):
         meaning.say("packing", True, "packing")
-    alone = bool(sheet.flag("use_qlora")) and "parallel.sharding" not in sheet.beside  # it goes without DeepSpeed
+    # Quantized weights go without DeepSpeed, and so does a launcher that starts one process and names no file.
+    alone = (bool(sheet.flag("use_qlora")) and "parallel.sharding" not in sheet.beside) or ALONE in sheet.beside
     if program in OF_OLMO_CORE:
         meaning.say("precision", "fsdp-bf16", "program")
         meaning.say("parallel.sharding", "fsdp", "program")
         meaning.say("parallel.fsdp_version", 2, "program")
         meaning.say("parallel.reduce_dtype", "fp32", "program")
-        meaning.lack("program", "OLMo-core computes the model and compiles it; the model of Transformers is counted")
+        meaning.lack("program", OLMO_CORE)
     elif alone or sheet.beside.get("parallel.sharding") == "ddp":
         meaning.say("precision", "amp-bf16" if adapter else "pure-bf16", "finetune.py loads bf16")
         if adapter:
@@ -231,7 +239,7 @@ def _checkpointing(sheet: Sheet, meaning: Meaning, program: str) -> None:
     on, budget = sheet.flag("gradient_checkpointing"), sheet.number(budget_key)
     mode, compiled = sheet.text(mode_key), sheet.flag("compile_model") is not False
     saves = budget is not None and budget < 1
-    if program not in OF_OLMO_CORE:
+    if program not in (*OF_OLMO_CORE, policy.OLMO):
         meaning.say(key, "full" if on or saves else "none", budget_key if saves else "gradient_checkpointing")
     elif mode == "selected_modules":
         meaning.say(key, "full", mode_key)
@@ -344,7 +352,9 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         if _program_of(sheet) == OLMO_SFT and nodes > 1:
             meaning.say("parallel.sharding", f"hsdp:{each // context}", "launcher.nproc_per_node", "launcher.nnodes")
     sharded = stage or "parallel.sharding" in {**meaning.job, **sheet.beside}
-    if not sharded:
+    if not sharded and ALONE in sheet.beside:
+        meaning.say("parallel.data", 1, "accelerate launch")
+    elif not sharded:
         meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
     elif "parallel.data" not in {**meaning.job, **sheet.beside}:
         meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")

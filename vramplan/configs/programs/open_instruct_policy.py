@@ -17,6 +17,9 @@ from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 
 PROGRAM = "grpo_fast"
+OLMO = "grpo"
+"""The same with OLMo-core under FSDP2. Source: open_instruct/grpo_olmo_core_actor.py, PolicyTrainerOLMoCoreProcess."""
+
 OLDER = {
     "grpo_vllm_thread_ray_gtrl": ("GRPO", "the reference policy"),
     "ppo_vllm_thread_ray_gtrl": ("PPO", "the reference policy, the value model and the reward model"),
@@ -90,12 +93,20 @@ def read(sheet: Sheet, meaning: Meaning, program: str = PROGRAM) -> None:
     norm = sheet.number("max_grad_norm", 1.0)
     meaning.say("max_gradient_norm", norm or None, _of(sheet, "max_grad_norm"))
     sheet.flag("gradient_checkpointing")
-    meaning.say("activation_checkpointing", "full", f"{PROGRAM}.py")
+    if program != OLMO:  # whose checkpoints are said already
+        meaning.say("activation_checkpointing", "full", f"{PROGRAM}.py")
     kernel = sheet.text("attn_implementation") or ""
     meaning.say("attention", kernel if kernel in ("sdpa", "eager") else "flash", _of(sheet, "attn_implementation"))
     meaning.say("optimizer", "adamw", f"{PROGRAM}.py")
-    meaning.say("precision", "mixed-bf16", f"{PROGRAM}.py")
-    _devices(sheet, meaning, "actor_num_gpus_per_node" if program in OLDER else "num_learners_per_node")
+    if program == OLMO:
+        _devices_of_olmo(sheet, meaning)
+    else:
+        meaning.say("precision", "mixed-bf16", f"{PROGRAM}.py")
+        _devices(sheet, meaning, "actor_num_gpus_per_node" if program in OLDER else "num_learners_per_node")
+    if sheet.flag("single_gpu_mode"):
+        meaning.lack(
+            "single_gpu_mode", "vLLM is on the same GPU, with the share of it that vllm_gpu_memory_utilization says"
+        )
     kept = sheet.flag("load_ref_policy") is not False
     method, more = OLDER.get(program, ("GRPO", "the reference policy" if kept else ""))
     sampling.ask_loss(meaning, method, more=more)
@@ -119,10 +130,30 @@ def _devices(sheet: Sheet, meaning: Meaning, key: str) -> None:
             meaning.say("offload", offload, "deepspeed_offload_optimizer", "deepspeed_offload_param")
     elif devices > 1:
         meaning.say("parallel.sharding", "ddp", _of(sheet, "deepspeed_stage"))
-    if sheet.flag("single_gpu_mode"):
-        meaning.lack(
-            "single_gpu_mode", "vLLM is on the same GPU, with the share of it that vllm_gpu_memory_utilization says"
-        )
+
+
+def _devices_of_olmo(sheet: Sheet, meaning: Meaning) -> None:
+    """Groups of one node each share the model, unless degrees say which do; one device shares it with nobody."""
+    key, alone = "num_learners_per_node", bool(sheet.flag("single_gpu_mode"))
+    for other in ("deepspeed_stage", "deepspeed_offload_param", "deepspeed_offload_optimizer"):
+        sheet.get(other)
+    learners = [int(word) for word in sheet.texts(key) or ["1"] if word.isdigit()] or [1]
+    devices = 1 if alone else sum(learners)
+    meaning.say("parallel.data", devices, "single_gpu_mode" if alone else _of(sheet, key))
+    shards, replicas = sheet.count("fsdp_shard_degree"), sheet.count("fsdp_num_replicas")
+    if alone:
+        meaning.say("precision", "pure-bf16", "single_gpu_mode")
+        return
+    if devices == 1:
+        meaning.ask("precision", f"one learner outside of single_gpu_mode has the type of {OLMO}.py (--precision)")
+        return
+    shards = shards or (devices // replicas if replicas else learners[0])
+    word = "fsdp" if shards >= devices else f"hsdp:{shards}"
+    given = tuple(one for one in ("fsdp_shard_degree", "fsdp_num_replicas") if sheet.given(one)) or (_of(sheet, key),)
+    meaning.say("parallel.sharding", word, *given)
+    meaning.say("parallel.fsdp_version", 2, f"{OLMO}.py")
+    meaning.say("parallel.reduce_dtype", "fp32", f"{OLMO}.py")
+    meaning.say("precision", "fsdp-bf16", f"{OLMO}.py")
 
 
 def _count(sheet: Sheet, key: str) -> int:

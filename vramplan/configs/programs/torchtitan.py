@@ -79,6 +79,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         registry.optimizer(sheet, meaning)
         registry.checkpointing(sheet, meaning)
         registry.loss(sheet, meaning)
+        registry.graphs(sheet, meaning)
     else:
         _batch(sheet, meaning, stages)
         _optimizer(sheet, meaning)

@@ -25,7 +25,7 @@ UNDERSTOOD = names(
     activation_checkpoint._class
     training.num_tokens_per_microbatch_per_dp_rank training.num_tokens_per_train_step training.max_context_length
     loss._class loss.num_chunks optimizer._class optimizer.names parallelism.num_pp_microbatches
-    parallelism.enable_sequence_parallel
+    parallelism.enable_sequence_parallel training.disable_cuda_graphs
     """
 )
 WITHOUT_EFFECT = names(
@@ -38,7 +38,6 @@ WITHOUT_EFFECT = names(
     """
 )
 UNMODELLED = {
-    "training.disable_cuda_graphs": "CUDA graphs keep buffers of their own",
     "parallelism.enable_fsdp_symm_mem": "buffers of FSDP in symmetric memory",
     "compile.enable_async_tensor_parallel": "tensor-parallel communication overlaps with products",
     "model_spec.moe_comm_backend": "how tokens reach the experts",
@@ -57,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "optimizer.names": [],
     "parallelism.num_pp_microbatches": 1,
     "parallelism.enable_sequence_parallel": True,
+    "training.disable_cuda_graphs": False,
 }
 """What is another default than that of the TOML files, by torchtitan/config/configs.py and trainer.py."""
 
@@ -77,6 +77,17 @@ OF_EARLIER = "ActivationCheckpointConfig"
 
 MODELS = ("deepseek_v3", "gpt_oss", "kimi_k2", "llama3", "llama4", "qwen3_5", "qwen3", "flux", "muse_glimmer")
 CHECKPOINTS = {"SelectiveAC.Config": "selective-op", "FullAC.Config": "full", "MemoryBudgetAC.Config": None}
+
+
+def graphs(sheet: Sheet, meaning: Meaning) -> None:
+    """Tell of the CUDA graph that forward and backward are unless a file turns it off.
+
+    Source: torchtitan/trainer.py, `fwd_bwd_fn` and `zero_grad(set_to_none=...)`; torchtitan/distributed/cudagraph.py.
+    """
+    key = "training.disable_cuda_graphs"
+    if not sheet.flag(key):
+        kept = "gradients stay between steps, and activations have a pool of their own"
+        meaning.lack(key, f"forward and backward are one CUDA graph: {kept}, which is not counted")
 
 
 def release(defaults: Mapping[str, Any]) -> ProgramRelease:

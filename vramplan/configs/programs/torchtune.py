@@ -36,6 +36,7 @@ from vramplan.configs.programs.torchtune_keys import (
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import Table
+from vramplan.configs.written import Written
 from vramplan.replay.models.parts import own_units
 from vramplan.replay.sharding import OWN_UNITS
 
@@ -86,16 +87,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("model", shape_name(builder), key)
     else:
         meaning.ask("model", "the file has no model._component_")
-    length = sheet.count("tokenizer.max_seq_len")
-    if length:
-        meaning.say("sequence_length", length, "tokenizer.max_seq_len")
-    else:
-        meaning.ask("sequence_length", "tokenizer.max_seq_len is null: the longest sample decides (--seq N)")
-    batch = sheet.count("batch_size")
-    if batch is None:
-        meaning.ask("micro_batch_size", "the file has no batch_size")
-    else:
-        meaning.say("micro_batch_size", batch, "batch_size")
+    _length(sheet, meaning)
+    _batch(sheet, meaning)
     steps = "gradient_accumulation_steps"
     meaning.say(steps, sheet.count(steps), steps)
     precision = sheet.word("dtype", DTYPES, "bf16")
@@ -121,6 +114,44 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("enable_expandable_segments"):
         meaning.say("allocator", "expandable_segments:True", "enable_expandable_segments")
     _devices(sheet, meaning)
+
+
+def _samples(sheet: Sheet) -> bool:
+    """Whether the recipe trains on answers that it samples, those of GRPO or PPO."""
+    return any(word in (sheet.text("loss._component_") or "").lower() for word in ("grpo", "ppo"))
+
+
+def _length(sheet: Sheet, meaning: Meaning) -> None:
+    """Say how long samples are; behind a prompt stands the answer that is sampled."""
+    key, length = "tokenizer.max_seq_len", sheet.count("tokenizer.max_seq_len")
+    places = ("max_generated_tokens", "inference.max_generated_tokens")
+    found = {place: sheet.count(place) for place in places}
+    answer = next((place for place in places if found[place]), None) if _samples(sheet) else None
+    more = (found[answer] or 0) if answer else 0
+    if length:
+        meaning.say("sequence_length", length + more, key, *([answer] if answer else []))
+    else:
+        behind = f", with {more} tokens of its answer" if more else ""
+        meaning.ask("sequence_length", f"{key} is null: the longest sample decides{behind} (--seq N)")
+
+
+def _batch(sheet: Sheet, meaning: Meaning) -> None:
+    """Say how many sequences run together.
+
+    GRPO's recipe runs all answers of a batch at once, and PPO's the parts of `ppo_batch_size` between which gradients
+    are summed. Source: recipes/dev/grpo_full_finetune_distributed.py, grpo_step; ppo_full_finetune_single_device.py,
+    _ppo_backward_batch_size.
+    """
+    batch, answers, whole = (sheet.count(key) for key in ("batch_size", "grpo_samples", "ppo_batch_size"))
+    if whole and _samples(sheet):
+        steps = "gradient_accumulation_steps"
+        meaning.say("micro_batch_size", max(1, whole // (sheet.count(steps) or 1)), "ppo_batch_size", steps)
+    elif batch is None:
+        meaning.ask("micro_batch_size", "the file has no batch_size")
+    elif answers and _samples(sheet):
+        meaning.say("micro_batch_size", batch * answers, "batch_size", "grpo_samples")
+    else:
+        meaning.say("micro_batch_size", batch, "batch_size")
 
 
 def _built(sheet: Sheet, family: str, sizes: dict[str, Any], part: str) -> Any:
@@ -222,8 +253,8 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     name = sheet.text(key)
     if name is None:
         return
-    if "grpo" in name.lower():
-        sampling.ask_loss(meaning, "GRPO", more="the reference model")
+    if "grpo" in name.lower():  # the asynchronous recipe has the reference model on other GPUs
+        sampling.ask_loss(meaning, "GRPO", more="" if sheet.given(LEARNERS) else "the reference model")
         return
     word = sheet.word(key, LOSSES)
     if word == "ppo":
@@ -261,7 +292,12 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     context = sheet.count("context_parallel_dim") or 1
     shards, replicas = sheet.count("data_parallel_shard_dim"), sheet.count("data_parallel_replicate_dim") or 1
     only_distributed = ("fsdp_cpu_offload", "fsdp.cpu_offload", "custom_sharded_layers", "fsdp_reshard_after_forward")
-    distributed = "distributed" in recipe or tensor > 1 or any(sheet.given(key) for key in only_distributed)
+    distributed = (
+        "distributed" in recipe
+        or sheet.given(LEARNERS)
+        or tensor > 1
+        or any(sheet.given(key) for key in only_distributed)
+    )
     offload = sheet.flag("fsdp_cpu_offload") or sheet.flag("fsdp.cpu_offload")
     whole = sheet.flag("fsdp_reshard_after_forward")
     if not distributed:
@@ -292,6 +328,9 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("offload", ["parameters", "gradients", "optimizer", *before], "fsdp_cpu_offload")
     if recipe:
         meaning.note(f"the comment of the file names the recipe {recipe}")
+    learners = sheet.count(LEARNERS)
+    if learners:
+        meaning.say("parallel.data", learners, LEARNERS)
     if sheet.devices and sheet.devices % (tensor * context) == 0 and "parallel.data" not in meaning.job:
         meaning.say("parallel.data", sheet.devices // (tensor * context), "the launcher")
     elif "parallel.data" not in meaning.job:
@@ -321,6 +360,20 @@ def _has_units(sheet: Sheet, meaning: Meaning, word: str) -> bool:
     return shape is None or set(OWN_UNITS[word][0]) <= set(own_units(shape.family))
 
 
+LEARNERS = "orchestration.num_training_workers"
+WITHIN = "training."
+
+
+def prepared(written: dict[str, Written]) -> dict[str, Written]:
+    """The settings of the workers that train where other recipes have them, at the top of the file.
+
+    Source: recipes/dev/async_grpo_full_finetune_distributed.py.
+    """
+    if LEARNERS not in written:
+        return written
+    return {key.removeprefix(WITHIN): item for key, item in written.items()}
+
+
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
     if not starts_with(words, "tune", "run") and not any(word.text == "torchtune._cli.tune" for word in words):
@@ -336,4 +389,5 @@ PROGRAM = Program(
     read,
     recognise,
     started=started,
+    prepared=prepared,
 )

@@ -25,7 +25,8 @@ UNDERSTOOD = names(
     tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
     enable_fp8_training enable_expandable_segments model.encoder_trainable model.decoder_trainable
     model.fusion_trainable model.image_size teacher_model._component_ kd_loss._component_ kd_loss.num_output_chunks
-    quantizer._component_ quantizer.groupsize fake_quant_after_n_steps
+    quantizer._component_ quantizer.groupsize fake_quant_after_n_steps ppo_batch_size grpo_samples
+    max_generated_tokens inference.max_generated_tokens orchestration.num_training_workers
     """
 )
 
@@ -55,9 +56,6 @@ UNMODELLED = {
     "teacher_model.*": "a teacher that the file describes",
     "reward_and_value_model.*": "the reward and value models of PPO",
     "forward_batch_size": "the batch of the forward passes without gradients",
-    "ppo_batch_size": "the batch of PPO",
-    "grpo_samples": "answers to each prompt of GRPO",
-    "max_generated_tokens": "tokens that are generated",
     "enable_kv_cache": "a KV cache for generating",
     "layer_dropout*": "layers that are left out at random",
     "early_exit_loss*": "losses after several layers",
@@ -66,7 +64,7 @@ UNMODELLED = {
     "inference.*": "an inference engine beside training",
     "orchestration.*": "several kinds of workers",
     "postprocessing.*": "several kinds of workers",
-    "training.*": "the workers that train, beside an inference engine",
+    "steps_before_weight_sync": "how often an inference engine takes the weights",
 }
 
 DIVERGENCES = {

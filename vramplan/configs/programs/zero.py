@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE, passed_over
+from vramplan.configs.programs.deepspeed_keys import (
+    COMPRESSED,
+    OF_STAGE_3,
+    OPTIMIZERS,
+    RELEASES,
+    SIZES,
+    TABLE,
+    ask_compressed,
+    passed_over,
+)
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.written import Written
 from vramplan.errors import Problem
@@ -343,5 +352,9 @@ def _matches(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], of: Calla
             hint = "leave one of the two out"
             sheet.problems.append(Problem(message, of("optimizer.type"), hint, place.file, place.line, place.column))
         meaning.job.pop("optimizer_implementation", None)
-        meaning.say("optimizer", facts["optimizer"], of("optimizer.type"))
+        if facts["optimizer"] in COMPRESSED:
+            del meaning.job["optimizer"]
+            ask_compressed(meaning, str(place.value))
+        else:
+            meaning.say("optimizer", facts["optimizer"], of("optimizer.type"))
         meaning.note("the optimizer is that of the DeepSpeed configuration, which goes before the Trainer's")

@@ -18,7 +18,7 @@ from vramplan.configs.shell.expanding import (
     unknowns,
     without_unknowns,
 )
-from vramplan.configs.shell.scanning import HEREDOC, ShellWord, statements_of
+from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
 _PLACES = re.compile(r"=\"?\$\{?\d")
@@ -70,8 +70,8 @@ class Script:
 
 SHELLS = ("bash", "sh", "zsh")
 QUEUES = ("sbatch", "qsub", "bsub")
-OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh")
-"""Scripts that set up a shell, as of virtual environments, and set no variable of a run."""
+OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh", ".bashrc", ".bash_profile", ".profile", ".zshrc")
+"""Scripts that set up a shell, as of virtual environments and of a login, and set no variable of a run."""
 
 
 MANY = 3  # a program with more flags than these may train
@@ -89,6 +89,12 @@ def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) ->
     if script.program is None:
         reader.gather()
     return script
+
+
+def _before_and(item: Argument) -> list[Argument]:
+    """A word `&&NAME` of another shell as the two that they are there."""
+    joined = item.text.startswith("&&") and item.text != "&&"
+    return [item._replace(text="&&"), item._replace(text=item.text[2:])] if joined else [item]
 
 
 def words_of(text: str) -> list[Argument]:
@@ -303,7 +309,7 @@ class _StatementReader(Expansion):
                 break
             self.assign(word, matched)
             assigned += 1
-        words = words[assigned:]
+        before, words = words[:assigned], words[assigned:]
         if not words:
             return
         if words[0].text == HEREDOC:
@@ -322,6 +328,9 @@ class _StatementReader(Expansion):
         if words[0].text in self.functions:
             given = [argument for word in words[1:] for argument in self.expand(word)]
             self.called(self.functions.pop(words[0].text), given)
+            return
+        if words[0].text == "read" and len(words) > 2 and words[-2].text == HERE:
+            self.fields(words[1:-2], words[-1], any(word.text.startswith("IFS=") for word in before))
             return
         if words[0].text == "for" and len(words) > 3 and words[2].text == "in":
             self.loop(words[1].text, [argument for word in words[3:] for argument in self.expand(word)])
@@ -350,10 +359,24 @@ class _StatementReader(Expansion):
     def loop(self, name: str, values: list[Argument]) -> None:
         """Take the first of the values over which a loop goes, where the text says them."""
         parts = [part for value in values for part in split_of(value)]
-        if parts and not unknowns(parts[0].text) and re.fullmatch(r"[\w./+-]+", parts[0].text):
+        if parts and not unknowns(parts[0].text) and re.fullmatch(r"[\w./+,-]+", parts[0].text):
             self.values[name] = [parts[0]]
             if len(parts) > 1:
-                self.script.loops[name] = [part.text for part in parts]
+                self.script.loops.setdefault(name, [part.text for part in parts])
+
+    def fields(self, names: list[ShellWord], line: ShellWord, apart: bool) -> None:
+        """`IFS=',' read -r TP PP <<< "$SIZES"`: the parts of a text; the last name takes what is left.
+
+        `apart`: the statement says at what the text is cut; else it is at blanks.
+        """
+        text = self.text_of(line)
+        if unknowns(text):
+            return
+        cut = self.values["IFS"][0].text if apart else ""
+        held = [word.text for word in names if not word.text.startswith("-")]
+        parts = re.split(f"[{re.escape(cut)}]" if cut.strip() else r"\s+", text.strip(), maxsplit=max(0, len(held) - 1))
+        for name, part in zip(held, parts, strict=False):
+            self.values[name] = [Argument(part, line.line)]
 
     def handed(self, by: ShellWord, target: ShellWord, lines: ShellWord, quote: ShellWord) -> None:
         """Lines that a command writes to a file, or that a shell or a queue runs."""
@@ -424,10 +447,17 @@ class _StatementReader(Expansion):
             self.script.arguments = arguments[at + 1 :]
 
     def shell_of(self, arguments: list[Argument]) -> bool:
-        """`srun ... bash -c '$LAUNCHER $CMD'`: what that shell runs, which knows the variables that are exported."""
+        """`srun ... bash -c '$LAUNCHER $CMD'`: what that shell runs, which knows the variables that are exported.
+
+        A text in double quotes has their values already.
+        """
         for place in range(len(arguments) - 2):
             shell, flag, text = (item.text for item in arguments[place : place + 3])
-            if shell.rsplit("/", 1)[-1] in ("bash", "sh") and re.fullmatch(r"-\w*c", flag) and "$" in text:
+            if (
+                shell.rsplit("/", 1)[-1] in ("bash", "sh")
+                and re.fullmatch(r"-\w*c", flag)
+                and re.search(r"\$|\S\s+\S", text)
+            ):
                 break
         else:
             return False
@@ -452,7 +482,7 @@ class _StatementReader(Expansion):
         if "--" not in texts:
             return arguments
         at = texts.index("--")
-        outer, inner = texts[:at], arguments[at + 1 :]
+        outer, inner = texts[:at], [part for item in arguments[at + 1 :] for part in _before_and(item)]
         while "&&" in (item.text for item in inner):  # handed on as a word, for the shell of the cluster
             inner = inner[[item.text for item in inner].index("&&") + 1 :]
         starts = inner[0].text.rsplit("/", 1)[-1] in LAUNCHERS if inner else False

@@ -12,6 +12,7 @@ _REDIRECTION = re.compile(r"(&?>{1,2}\|?|<{3}|<)[ \t]*(?P<descriptor>&(\d+|-))?"
 
 
 HEREDOC = "<<"
+HERE = "<<<"  # a text that a command reads
 """The first word of a statement that hands lines on: `<<`, the command, the file that it writes, the lines, and a quote
 where variables stay as they are."""
 
@@ -90,6 +91,8 @@ class _Scanner:
                 if words:
                     result.append(words)
                 words = []
+            elif self.text.startswith(HERE, self.at):
+                self._handed_text(words)
             elif char in "<>&":
                 found = _HEREDOC.match(self.text, self.at)
                 if found:
@@ -105,6 +108,18 @@ class _Scanner:
         if words:
             result.append(words)
         return result
+
+    def _handed_text(self, words: list[ShellWord]) -> None:
+        """`<<< "$TEXT"`, which is no argument; of `read` it is what variables get."""
+        line = self.line
+        self.at += len(HERE)
+        while self.text[self.at : self.at + 1] in (" ", "\t"):
+            self.at += 1
+        if self.text[self.at : self.at + 1] in ("", "\n"):
+            return
+        word = self._word()
+        if any(one.text == "read" for one in words):
+            words += [ShellWord(HERE, line), word]
 
     def _redirected(self, words: list[ShellWord]) -> None:
         """Past `> FILE`, `2>&1`, `&>> FILE` and `< FILE`, which are no arguments."""

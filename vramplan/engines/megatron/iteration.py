@@ -19,6 +19,7 @@ from vramplan.replay.models.modules import Recipe
 from vramplan.replay.observers import Accumulation, Resident, train
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
+from vramplan.replay.pipeline.parts import part_of
 from vramplan.replay.pipeline.stages import Stage, StagePass
 from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
@@ -58,17 +59,9 @@ def replay_megatron(setup: Setup, tape: Tape) -> Record:
         return replay_part(setup, _fresh(tape), others) if others else record
     found, parts = [], []
     for i in range(len(stage.parts)):
-        first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
-        part = stage._replace(
-            parts=stage.parts[i : i + 1],
-            starts=stage.starts[i : i + 1],
-            first=first,
-            last=last,
-            in_flight=1,
-            moments=(),
-            whole=stage.parts,
-        )
-        parts.append(setup._replace(stage=part))
+        part = part_of(setup, i)
+        assert part.stage is not None
+        parts.append(part._replace(stage=part.stage._replace(in_flight=1)))
         found.append(replay_part(parts[-1], _fresh(tape)))
     shared = max((record.states[-1] for record in found), key=lambda state: state.per_sample_bytes)
     common = [state for record in found for state in record.states[:-1]] + [shared]

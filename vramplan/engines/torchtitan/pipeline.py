@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.replay.models.modules import Segment
+from vramplan.replay.pipeline.parts import part_of
 from vramplan.replay.pipeline.stages import Stage, StagePass
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
@@ -35,7 +35,7 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     """The moment of a step at which a stage holds most, beside all that is in flight then."""
     stage = setup.stage
     assert stage is not None
-    parts = [_part_of(setup, stage, i) for i in range(len(stage.parts))]
+    parts = [part_of(setup, i)._replace(hold_outputs=True) for i in range(len(stage.parts))]
     within = [_replayed(part, tape, reduces=False) for part in parts]
     states = [[*_own(record), *_received(part, tape)] for record, part in zip(within, parts, strict=True)]
     states.append(_tokens(setup, tape))
@@ -69,26 +69,6 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     for name in ("parameters", "trainable_parameters", "reached_parameters"):
         setattr(worst, name, sum(getattr(record, name) for record in within))
     return worst
-
-
-def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
-    """One part of the model that a device has, as if it were all."""
-    first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
-    part = stage._replace(parts=stage.parts[i : i + 1], starts=stage.starts[i : i + 1], whole=stage.device_parts)
-    part = part._replace(first=first, last=last, moments=())
-    blocks = stage.parts[i]
-    segments: list[Segment] = []
-    left = blocks
-    for one in setup.segments:  # those of the first part, which has as many blocks, or one less or more
-        size = min(one.times * one.blocks, left)
-        if size:
-            segments.append(one._replace(times=size) if one.blocks == 1 else one._replace(times=1, blocks=size))
-        left -= size
-    if left and segments:
-        tail = segments[-1]
-        segments.append(tail._replace(times=left) if tail.blocks == 1 else tail._replace(times=1, blocks=left))
-    model = setup.model._replace(layers=blocks)
-    return setup._replace(stage=part, model=model, segments=tuple(segments), hold_outputs=True)
 
 
 def _replayed(setup: Setup, tape: Tape, *, reduces: bool, accumulating: bool = True) -> Record:

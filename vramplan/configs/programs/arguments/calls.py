@@ -57,6 +57,8 @@ OWN_ADAPTERS = re.compile(
 )
 """What functions are called that make an adapter, in modules of somebody's own."""
 
+PEFT = "peft"
+
 GIVE = "give the command that starts it, or a file of its arguments"
 
 LOADED = {
@@ -331,11 +333,11 @@ class _Page:
 
     def _adapter(self, run: _Run) -> None:
         calls = list(self.names.calls())
-        other = next((call for call in calls if OTHER_ADAPTERS.fullmatch(name_of(call))), None)
+        other = next((call for call in calls if self._is_other_adapter(call, calls)), None)
         if other is not None:
-            self.problems.append(
-                Problem(f"an adapter of {name_of(other)} is not modelled", file=self.file, line=other.lineno)
-            )
+            message, hint = f"an adapter of {name_of(other)} is not read from a script", "that of a LoraConfig is"
+            self.problems.append(Problem(message, file=self.file, line=other.lineno, hint=hint))
+            return
         wrapped = next((call for call in calls if _unsloths(call, "get_peft_model")), None)
         if wrapped is not None:
             self.put("use_peft", True, wrapped)
@@ -350,10 +352,11 @@ class _Page:
                 self.put("gradient_checkpointing_kwargs.offload", True, wrapped)
             return
         given = self.names.given(run.trainer)
-        used = "peft_config" in given or any(name_of(call).rpartition(".")[2] == "get_peft_model" for call in calls)
+        wraps = next((call for call in calls if name_of(call).rpartition(".")[2] == "get_peft_model"), None)
+        used = "peft_config" in given or wraps is not None
         config = next((call for call in calls if name_of(call).rpartition(".")[2] == "LoraConfig"), None)
         if config is None:
-            self._own_adapter(calls, given.get("peft_config"))
+            self._own_adapter(calls, given.get("peft_config"), wraps)
         if config is None or not used:
             return
         self.put("use_peft", True, config)
@@ -364,12 +367,27 @@ class _Page:
         else:
             self.of_call(config, LORA)
 
-    def _own_adapter(self, calls: list[ast.Call], config: ast.expr | None) -> None:
-        """An adapter that a function of another module makes: what it is like is asked for."""
+    def _is_other_adapter(self, call: ast.Call, calls: list[ast.Call]) -> bool:
+        """Whether a configuration is of another adapter of PEFT, and not a part of a `LoraConfig`, as EVA's is."""
+        name = name_of(call)
+        if OTHER_ADAPTERS.fullmatch(name):
+            return True
+        if not name.endswith("Config") or name in ("LoraConfig", "PeftConfig") or not self._is_of_peft(call, (PEFT,)):
+            return False
+        whole = [one for one in calls if name_of(one).rpartition(".")[2] == "LoraConfig"]
+        return all(self.names.behind(word.value) is not call for one in whole for word in one.keywords)
+
+    def _own_adapter(self, calls: list[ast.Call], config: ast.expr | None, wraps: ast.Call | None) -> None:
+        """An adapter that a function of another module makes: what it is like is asked for.
+
+        So is one whose configuration is not constructed in the script. `wraps`: PEFT's function around a model.
+        """
         given = self.names.behind(config)
         makes = [call for call in calls if OWN_ADAPTERS.fullmatch(name_of(call)) and not self._is_of_peft(call)]
         if isinstance(given, ast.Call) and not self._is_of_peft(given):
             makes.insert(0, given)
+        if wraps is not None and self._is_of_peft(wraps, (PEFT,)):
+            makes.append(wraps)
         if not makes:
             return
         self.put("use_peft", True, makes[0])
@@ -377,9 +395,9 @@ class _Page:
         for key in ("lora_r", "lora_target_modules"):
             self.usual(key, NotConstant(ast.unparse(makes[0])), makes[0])
 
-    def _is_of_peft(self, call: ast.Call) -> bool:
+    def _is_of_peft(self, call: ast.Call, libraries: tuple[str, ...] = (PEFT, "trl", "unsloth")) -> bool:
         """Whether a function is of a library: TRL's `get_peft_config` makes none unless its arguments ask for one."""
-        return self.names.imported.get(name_of(call), ("", None))[0].split(".")[0] in ("peft", "trl", "unsloth")
+        return self.names.imported.get(name_of(call), ("", None))[0].split(".")[0] in libraries
 
     def _is_every_linear(self, node: ast.expr) -> bool:
         """Whether a function of the script finds the linear layers but for the head, as that of qlora.py does."""

@@ -118,7 +118,7 @@ UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
     lora_config freeze_vision_tower freeze_merger freeze_llm tune_mm_vision tune_mm_mlp tune_mm_llm
-    tune_merger disable_flash_attn2
+    tune_merger disable_flash_attn2 lora_target_parameters
     lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
     teacher_model_name_or_path lmbda seq_kd
     use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
@@ -194,7 +194,6 @@ WITHOUT_EFFECT = (
 UNMODELLED = {
     **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
     "device_map": "which device has which layer",
-    "lora_target_parameters": "adapters on parameters, as those of experts",
     "sync_ref_model": "the reference model follows the trained one",
     "use_vllm": "an inference engine beside training",
     "vllm_gpu_memory_utilization": SHARE,

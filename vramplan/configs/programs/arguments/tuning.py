@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramplan.configs.checkpoints import quantized_by_name
+from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT
 
@@ -27,7 +28,7 @@ def adapter(file: TrainingFile) -> bool:
         wanted = True
         meaning.note("lora_r: the script has no switch for its adapter here, and one is counted (--adapter null)")
     if not wanted:
-        if any(sheet.given(key) for key in ("lora_r", "lora_alpha", "lora_target_modules")):
+        if rank != 0 and any(sheet.given(key) for key in ("lora_r", "lora_alpha", "lora_target_modules")):
             meaning.note("lora_*: without use_peft TRL makes no adapter")
         return False
     meaning.say("adapter.kind", "dora" if dora else "lora", "use_dora" if dora else "use_peft")
@@ -40,6 +41,7 @@ def adapter(file: TrainingFile) -> bool:
         meaning.say("adapter.targets", "all-linear" if everything else targets, "lora_target_modules")
     elif any(sheet.given(key) for key in ("lora_namespan_exclude", "num_lora_modules")):
         meaning.say("adapter.targets", "all-linear", "num_lora_modules")  # of 2U1/Qwen2-VL-Finetune
+    expert_tensors.add(sheet, meaning, sheet.shape_of(sheet.text("model_name_or_path") or ""))
     meaning.say("adapter.dropout", dropout, "lora_dropout")
     meaning.say("adapter.alpha", _whole(alpha), "lora_alpha")
     if saved:
@@ -64,9 +66,12 @@ def _of_a_file(file: TrainingFile) -> None:
 
 
 def _always(file: TrainingFile) -> bool:
-    """Whether a script of somebody's own has a rank in its command and no switch for adapters, so that it makes one."""
+    """Whether a script of somebody's own has a rank in its command and no switch for adapters, so that it makes one.
+
+    A rank of 0 is none.
+    """
     sheet = file.sheet
-    if file.is_trl or not sheet.given("program") or not sheet.given("lora_r"):
+    if file.is_trl or not sheet.given("program") or not sheet.given("lora_r") or sheet.count("lora_r") == 0:
         return False
     switches = ("use_peft", *(name for name, ours in OF_PEFT.items() if ours == "use_peft"))
     return not any(sheet.given(name) or name in sheet.declared for name in switches)

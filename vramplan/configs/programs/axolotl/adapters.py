@@ -6,6 +6,7 @@ Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/loaders/{model,a
 from __future__ import annotations
 
 from vramplan.configs.checkpoints import quantized_by_name
+from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.replay.models.lora_kernels import EVERY, QKV, STOPS
@@ -26,6 +27,7 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
         if rank is not None:
             meaning.say("adapter.rank", rank, "lora_r")
         _targets(sheet, meaning)
+        expert_tensors.add(sheet, meaning, sheet.shape_of(checkpoint_of(sheet.text("base_model") or "")))
         meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
         alpha = sheet.number("lora_alpha")
         if alpha is not None:
@@ -36,7 +38,8 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
     elif kind:
         sheet.problem("adapter", f"{kind!r} is not a known adapter", "lora or qlora")
     else:
-        for key in ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_linear"):
+        unused = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_linear")
+        for key in (*unused, expert_tensors.KEY):
             sheet.get(key)
     if four and kind:
         double = {**sheet.under("bnb_config_kwargs")}.get("bnb_4bit_use_double_quant", True)

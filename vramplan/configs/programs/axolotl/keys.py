@@ -21,7 +21,7 @@ UNDERSTOOD = names(
     lisa_n_layers lisa_step_interval liger_rope liger_rms_norm liger_swiglu liger_glu_activation
     cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks load_in_4bit load_in_8bit gptq
     quantize_moe_experts llama4_linearized_experts bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha
-    processor_type
+    processor_type lora_target_parameters tiled_mlp tiled_mlp_num_shards tiled_mlp_use_original_mlp
     lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp
     fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
@@ -135,7 +135,6 @@ UNMODELLED = {
     "selective_checkpointing.*": "outputs that a checkpoint keeps",
     "relora": "ReLoRA merges and restarts the adapter",
     "relora_cpu_offload": "ReLoRA keeps merged weights on the host",
-    "lora_target_parameters": "adapters on parameters, as those of experts",
     "lora_rank_pattern": "ranks by module",
     "lora_rank_pattern.*": "ranks by module",
     "peft_layers_to_transform": "adapters on some layers only",

@@ -5,6 +5,7 @@ Source: mosaicml/llm-foundry 0.22.0.dev0, scripts/train/train.py; mcli/mcli-1b-m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from vramplan.configs.command import Words, assigned, named, names_file, processes
@@ -29,7 +30,12 @@ def of_platform(written: Mapping[str, Written], file: str) -> Launched | None:
         changes = {key: None if item is None else item._replace(line=line) for key, item in found.changes.items()}
         if own and str(found.config.value).startswith("/mnt/config/"):
             return found._replace(config=None, changes={**own, **changes}, devices=devices)
-        return found._replace(config=found.config._replace(line=line), changes=changes, devices=devices)
+        path = str(found.config.value)
+        folder = re.search(r"(?m)^\s*cd\s+([\w./-]+)", command.value)
+        if folder is not None and not path.startswith("/"):  # of the machine that runs it, as a clone of llm-foundry
+            path = "/" + "/".join([*folder[1].strip("/").split("/"), path])
+        config = found.config._replace(value=path, line=line)
+        return found._replace(config=config, changes=changes, devices=devices)
     return None
 
 

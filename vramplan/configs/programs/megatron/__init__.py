@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron import computing, devices, model, options
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.keys import RELEASES, TABLE
@@ -76,6 +77,8 @@ def read_command(asked: MegatronMeaning) -> None:
     computing.checkpointing(asked)
     computing.attention(asked, kind)
     devices.sharding_of(asked)
+    for key in ("freeze_lm", "freeze_llm"):  # --freeze-llm: of scripts around Megatron-Bridge
+        beside.frozen(sheet, meaning, key)
 
 
 PROGRAM = Program("megatron-lm", RELEASES, TABLE, read, options.recognise, prepared=options.prepared)

@@ -6,10 +6,13 @@ megatron/core/num_microbatches_calculator.py.
 
 from __future__ import annotations
 
+import re
+
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.options import DEVICES_OF_THE_TESTS
 from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.shell import unknowns
 
 FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", "optim": "distributed-optimizer"}
 
@@ -31,22 +34,40 @@ def batch_of(asked: MegatronMeaning) -> None:
     else:
         meaning.ask("micro_batch_size", "--micro-batch-size is missing")
     data = data_parallel(asked)
-    total = asked.count("global_batch_size", "global_batch_size")
+    total, of = asked.count("global_batch_size", "global_batch_size"), "global_batch_size"
     sheet.get("rampup_batch_size")
-    sheet.get("step_batch_size_schedule")
+    steps = _last_of_schedule(asked)
+    if steps is not None:
+        total, of = steps, "step_batch_size_schedule"
     key = "gradient_accumulation_steps"
+    if sheet.flag("decrease_batch_size_if_needed") and total and micro and total > micro * data:
+        total -= total % (micro * data)
     if total and micro and data:
         if total % (micro * data) and supposed(asked):
             meaning.job.pop("parallel.data", None)
             meaning.ask("parallel.data", f"{total} samples are not those of {DEVICES_OF_THE_TESTS} GPUs (--gpus N)")
         elif total % (micro * data):
-            asked.sheet.problem(
-                "global_batch_size", f"{total} is no multiple of {micro} samples x {data} data-parallel devices"
-            )
+            asked.sheet.problem(of, f"{total} is no multiple of {micro} samples x {data} data-parallel devices")
         else:
-            meaning.say(key, total // (micro * data), "global_batch_size", "micro_batch_size")
-    elif micro and "global_batch_size" not in sheet.written:
+            meaning.say(key, total // (micro * data), of, "micro_batch_size")
+    elif micro and of not in sheet.written:
         meaning.say(key, 1, "global_batch_size")  # the default is one micro-batch per data-parallel device
+
+
+def _last_of_schedule(asked: MegatronMeaning) -> int | None:
+    """The batch that a schedule ends with, as of `0:384 200B:768`; None where there is none."""
+    key = "step_batch_size_schedule"
+    text = asked.sheet.text(key)
+    if not text or unknowns(text):
+        return None
+    steps = [re.fullmatch(r"[\d.]+[KMBT]?:(\d+)", step) for step in text.split()]
+    last = steps[-1]
+    if last is None or not all(steps):
+        asked.sheet.problem(key, f"{text!r} is not understood", "THRESHOLD:BATCH ..., as 0:384 200B:768")
+        return None
+    if len(steps) > 1:
+        asked.meaning.note(f"{key}: the batch of a step grows to {last[1]}, which is counted")
+    return int(last[1])
 
 
 def supposed(asked: MegatronMeaning) -> bool:

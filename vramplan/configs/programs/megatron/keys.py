@@ -18,6 +18,7 @@ UNDERSTOOD = names(
     vocab_size padded_vocab_size tokenizer_type vocab_file tokenizer_model vocab_extra_ids swiglu normalization
     position_embedding_type untie_embeddings_and_output_weights disable_bias_linear num_experts moe_router_topk
     moe_ffn_hidden_size micro_batch_size batch_size global_batch_size rampup_batch_size step_batch_size_schedule
+    decrease_batch_size_if_needed freeze_lm freeze_llm
     moe_shared_expert_intermediate_size moe_latent_size
     hybrid_layer_pattern hybrid_override_pattern mamba_num_heads mamba_head_dim mamba_state_dim mamba_num_groups
     optimizer clip_grad fp16 bf16 fp8_format fp8_hybrid fp8_e4m3 fp8 recompute_activations recompute_granularity
@@ -71,7 +72,7 @@ WITHOUT_EFFECT = names(
     verify_integrity no_use_tokenizer_model_from_checkpoint_args no_record_throughput apply_wd_to_qk_layernorm
     flash_decode use_legacy_static_engine max_tokens_to_oom yarn_* no_weight_decay_cond_type
     grad_norm_skip_threshold attention_output_gate_* openai_gelu squared_relu_clip override_opt_param_scheduler
-    cache_* workers use_mpi ademamix_* internals_log_interval embedding_lr_multiplier
+    cache_* workers use_mpi causal_lm ademamix_* internals_log_interval embedding_lr_multiplier
     """
 )
 
@@ -189,7 +190,6 @@ UNMODELLED = {
     "te_precision_config_file": "precision by layer",
     "gtp_*": "tensor parallelism of another kind",
     "enable_experimental": "functions under test",
-    "decrease_batch_size_if_needed": "the batch is made smaller",
     "encoder_tensor_model_parallel_size": "tensor parallelism of the encoder",
     "encoder_pipeline_model_parallel_size": "pipeline stages of the encoder",
     "first_last_layers_bf16": "the first and last blocks stay in bf16 beside fp8",
