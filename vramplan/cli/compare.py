@@ -60,7 +60,7 @@ def scale(
 
     --gpus names the counts instead; a single number is the last of them.
     Several GPUs share the states by FSDP unless --sharding says otherwise.
-    Where no precision is given, one GPU has the number formats of several.
+    Each row is the answer of `fit`. Programs may train other number formats on one GPU, and the output says so.
 
     \b
     Examples:

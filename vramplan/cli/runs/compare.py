@@ -81,40 +81,27 @@ def scale(
     counts = _counts(given.get(name), to)
     sharding = table.find("parallel.sharding").parameter
     folders = _folders(profiles)
-    shares: dict[str, Any] = {} if sharding in rest else {sharding: "fsdp"}
-    try:
-        many = build_any_job(as_job({**rest, **shares, name: str(max(counts[-1], 2))}), profile_dirs=folders)
-    except InputError:
-        many, shares = None, {}  # a program that has no FSDP shares as it does
-    alone = {key: value for key, value in rest.items() if key != sharding}
-    alone = _with_types_of(many, alone, folders)
+    several_words = rest if sharding in rest else {**rest, sharding: "fsdp"}
+    many = _built({**several_words, name: str(max(counts[-1], 2))}, folders)
+    if many is None:  # a program that has no FSDP shares as it does
+        several_words = rest
+    without = {key: value for key, value in rest.items() if key != sharding}
+    ways = (rest, without, several_words)  # some are for several devices alone, and some options need one
+    alone = next((one for one in ways if _built({**one, name: "1"}, folders) is not None), rest)
 
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         count = one[DATA]
-        return as_job({**alone, name: count} if count == "1" else {**rest, **shares, name: count})
+        return as_job({**(alone if count == "1" else several_words), name: count})
 
-    _answer(scaled(counts, keys_of, folders), out, svg)
+    _answer(scaled(counts, keys_of, folders, several_words.get(sharding)), out, svg)
 
 
-def _with_types_of(
-    many: ResolvedJob | TextbookJob | None, alone: dict[str, Any], folders: list[Path]
-) -> dict[str, Any]:
-    """The options of the run on one GPU, in the number formats that the run on several has where nobody named any.
-
-    Programs load weights in half precision on one GPU and in fp32 where FSDP shares them: that would be another run.
-    """
-    names = {key: table.find(key).parameter for key in ("precision", "weight_dtype")}
-    if not isinstance(many, ResolvedJob) or any(name in alone for name in names.values()):
-        return alone
-    precision = many.precision.replace("fsdp-", "amp-")  # whose policy is autocast on one device
-    own: dict[str, Any] = {**alone, names["precision"]: precision}
-    if precision.startswith("amp-"):
-        own[names["weight_dtype"]] = precision.removeprefix("amp-") if many.half_weights else "fp32"
+def _built(given: dict[str, Any], folders: list[Path]) -> ResolvedJob | TextbookJob | None:
+    """The job that options describe; None where they are refused."""
     try:
-        build_any_job(as_job(own), profile_dirs=folders)
-    except InputError:  # a program that has formats of its own on one device
-        return alone
-    return own
+        return build_any_job(as_job(given), profile_dirs=folders)
+    except InputError:
+        return None
 
 
 def _replica(given: Mapping[str, Any]) -> int:
