@@ -147,6 +147,31 @@ def test_a_table_has_a_row_for_each() -> None:
     assert run("compare", *WORDS, "--format", "markdown").out.startswith("| gpu |")
 
 
+def test_all_is_every_gpu_with_a_rent_and_the_cheapest_that_fits_is_named(tmp_path: Path) -> None:
+    short = ("-m", "gpt2", "--seq", "128", "--micro-batch", "1")
+    document = compared(*short, "-g", "all")
+    names = [cell["options"]["gpu"] for cell in document["cells"]]
+    hours = [cell["usd_per_hour"] for cell in document["cells"]]
+    assert {"t4", "h100-80gb", "a100-80gb"} < set(names)
+    assert "v100" not in names  # without a price
+    assert hours == sorted(hours)
+    assert document["cheapest_hour"] == next(
+        place for place, cell in enumerate(document["cells"]) if cell["verdict"] == "fits"
+    )
+    prices = tmp_path / "prices"
+    prices.mkdir()
+    (prices / "ours.yaml").write_text(
+        "kind: prices\nname: ours\nsources: {bill: {title: Bill, url: https://example.com, accessed: '2026-01-01'}}\n"
+        "fields: {v100: {value: 0.01 USD/h, source: bill}, no-gpu: {value: 0.02 USD/h, source: bill}}\n"
+    )
+    both = compared(*short, "-g", "2xall,8xt4", "--profiles", str(tmp_path))
+    counted = [cell["options"]["gpu"] for cell in both["cells"]]
+    assert counted == ["2xv100", *(f"2x{name}" for name in names), "8xt4"]
+    assert {cell["devices"] for cell in both["cells"]} == {2, 8}
+    for word in ("all", "auto"):
+        assert "vramplan compare -g all" in refused("fit", "-m", "gpt2", "-g", word).err
+
+
 def test_what_cannot_be_compared_is_said() -> None:
     assert "nothing to compare" in refused("compare", "-m", "gpt2", "-g", "v100").err
     numbers = ",".join(map(str, range(1, 200)))

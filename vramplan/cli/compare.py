@@ -30,6 +30,7 @@ def compare(
     """Puts runs side by side: any option may be a list, and every combination is a row.
 
     Values are separated by commas, or by semicolons where a value has commas itself.
+    `--gpu all` is every GPU whose rent is published (8xall: eight of each), whatever --price says.
     The table says whether each fits, its memory, rate and cost; below it stand the fastest and the cheapest that fit.
 
     \b
@@ -38,6 +39,7 @@ def compare(
       vramplan compare -m gpt2-xl -g a100 --gpus 1,2,4,8 --sharding fsdp,zero3
       vramplan compare -m llama-3-8b -g 8xh100 --fsdp --micro-batch 1,2,4 --format csv
       vramplan compare -m llama-3.1-8b -g a100,h100 --qlora --samples 52k --budget 20
+      vramplan compare -m llama-3.1-70b -g all --qlora
       vramplan compare --job training.yaml --svg jobs.svg
 
     \b

@@ -11,6 +11,7 @@ import typer
 
 from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.answers.processes import usable
+from vramplan.catalog.prices import rented
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
 from vramplan.cli.save import save
@@ -20,7 +21,7 @@ from vramplan.job import build_any_job, read_job_file
 from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
-from vramplan.options.words import SPLITS
+from vramplan.options.words import EVERY_GPU, SPLITS
 from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
 from vramplan.values.job import ResolvedJob
@@ -48,6 +49,7 @@ def compare(
         _answer(compared_jobs(read_job_file(job, _folders(profiles)), _folders(profiles)), to, svg)
     require(given)
     lists = {name: values_of(name, value) for name, value in given.items() if value is not None}
+    lists = _with_every_gpu(lists, _folders(profiles))
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     if not axes:
         raise UsageError("there is nothing to compare", key="compare", hint="a list, as in --gpu a100-80gb,h100")
@@ -58,6 +60,19 @@ def compare(
         return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
 
     _answer(compared(axes, keys_of, _folders(profiles), usable()), to, svg)
+
+
+def _with_every_gpu(lists: dict[str, list[Any]], folders: list[Path]) -> dict[str, list[Any]]:
+    """`all` among the GPUs as each that is rented out, `8xall` as eight of each; which are the cheapest comes first."""
+    gpu = table.find("gpu").parameter
+    found: list[Any] = []
+    for value in lists.get(gpu, ()):
+        number, name = (counted(value) if isinstance(value, str) else None) or (None, value)
+        if name == EVERY_GPU:
+            found += [one if number is None else f"{number}x{one}" for one in rented(folders)]
+        else:
+            found.append(value)
+    return {**lists, gpu: list(dict.fromkeys(found))} if found else lists
 
 
 def scale(
