@@ -278,7 +278,45 @@ def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
         one = f"{file}#{cell['options']['job']}"
         alone = run("fit", "--job", one, "--format", "json").document
         assert cell["device_bytes"] == alone["peak"]["device_bytes"]
-    assert "have their own keys" in refused("compare", "--job", str(file), "-g", "t4").err
+    assert "nothing to compare" in refused("compare", "--job", str(file), "-g", "t4").err
+
+
+def test_lists_vary_a_job_of_a_file(tmp_path: Path) -> None:
+    """What the lists do not say is as in the file, and each row is the answer of `fit` with the option."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\n"
+        "jobs:\n"
+        "  - {name: full, model: gpt2, gpu: t4, sequence_length: 128, micro_batch_size: 2}\n"
+        "  - {name: other, model: gpt2, gpu: v100}\n"
+    )
+    document = run("compare", f"{file}#full", "--gpus", "1,2", "--format", "json").document
+    assert [cell["devices"] for cell in document["cells"]] == [1, 2]
+    for cell in document["cells"]:
+        alone = run("fit", f"{file}#full", "--gpus", cell["options"]["gpus"], "--format", "json").document
+        assert alone["job"]["sequence_length"] == 128
+        assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
+        assert cell["micro_batch_size"] == 2
+    mixed = compared(f"{file}#full", "--seq", "128,1000000", "-g", "v100")
+    assert [cell["error"] is None for cell in mixed["cells"]] == [True, False]
+    assert "has 2 jobs: say which" in refused("compare", str(file), "--gpus", "1,2").err
+    assert "has no job 'none'" in refused("compare", f"{file}#none", "--gpus", "1,2").err
+    assert "nothing to compare" in refused("compare", f"{file}#full").err
+
+
+def test_lists_vary_a_file_of_a_training_program(tmp_path: Path) -> None:
+    file = tmp_path / "axolotl.yaml"
+    file.write_text(
+        "base_model: Qwen/Qwen2.5-0.5B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\nsequence_len: 256\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\noptimizer: adamw_torch\nbf16: true\n"
+    )
+    ran = run("compare", str(file), "-g", "l4,a100", "--format", "json")
+    assert ran.err.count("is read as axolotl") == 1
+    for cell in ran.document["cells"]:
+        alone = run("fit", str(file), "-g", cell["options"]["gpu"], "--format", "json").document
+        assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
+        assert (cell["micro_batch_size"], cell["gradient_accumulation_steps"]) == (2, 4)
+    assert "compare FILE --gpus 1,2,4 takes one" in refused("scale", str(file), "-g", "l4").err
 
 
 def test_several_processes_give_the_rows_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

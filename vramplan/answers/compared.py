@@ -25,7 +25,7 @@ from vramplan.results import FITS, TIGHT
 from vramplan.results.compared import Cell, Comparison
 from vramplan.results.run import Run
 from vramplan.values.job import ResolvedJob
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 T = TypeVar("T")
 
@@ -45,11 +45,12 @@ def compared(
     keys_of: Callable[[Mapping[str, str]], Keys],
     profiles: Sequence[Path] = (),
     processes: int = 1,
+    job_of: Callable[[Keys], AnyJob] | None = None,
 ) -> Comparison:
     """Every combination of the values of `axes`, the last of which varies fastest.
 
-    `keys_of` makes the keys of a job of a combination. So many `processes` answer at a time. Raises UsageError for too
-    many combinations.
+    `keys_of` makes the keys of a job of a combination, and `job_of` the job, where they lie over one of a file. So many
+    `processes` answer at a time. Raises UsageError for too many combinations.
     """
     number = prod(len(values) for values in axes.values())
     if number > MOST_CELLS:
@@ -57,7 +58,7 @@ def compared(
         raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
     names = tuple(axes)
     combinations = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
-    asked = AskedRuns(keys_of, profiles)
+    asked = AskedRuns(keys_of, profiles, job_of)
     with asked.session.open():
         found = _ranked(names, _cells(combinations, asked, processes))
         return _settled(found, lambda place: asked.closer(combinations[place]))
@@ -115,13 +116,18 @@ def scaled(
 class AskedRuns:
     """What the runs of one comparison are made of, and what their answers share."""
 
-    def __init__(self, keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]) -> None:
-        self.keys_of = keys_of
-        self.session, self.prices, self.built = Session(), Prices(profiles), Jobs(Catalog(profiles))
+    def __init__(
+        self,
+        keys_of: Callable[[Mapping[str, str]], Keys],
+        profiles: Sequence[Path],
+        job_of: Callable[[Keys], AnyJob] | None = None,
+    ) -> None:
+        self.keys_of, self.job_of = keys_of, job_of or Jobs(Catalog(profiles)).job
+        self.session, self.prices = Session(), Prices(profiles)
 
     def job(self, keys: Keys) -> ResolvedJob:
         """The job of a run. Raises InputError."""
-        job = self.built.job(keys)
+        job = self.job_of(keys)
         if isinstance(job, TextbookJob):
             raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
         return job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import typer
 from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.answers.processes import usable
 from vramplan.catalog.prices import rented
+from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
+from vramplan.cli.runs.jobs import any_job_of, asked_of, place_of
 from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
@@ -25,7 +27,7 @@ from vramplan.options.words import EVERY_GPU, SPLITS
 from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
 from vramplan.values.job import ResolvedJob
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 MOST_GPUS = 64
 DATA = "gpus"  # the option of parallel.data
@@ -34,6 +36,10 @@ DATA = "gpus"  # the option of parallel.data
 def compare(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -42,24 +48,50 @@ def compare(
 ) -> None:
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
-    if job is not None:
-        if (other := next((name for name, value in given.items() if value is not None), None)) is not None:
-            hint = "write it into the file, or leave --job out"
-            raise UsageError("the jobs of a file have their own keys", key=f"--{flag_of(other)}", hint=hint)
-        _answer(compared_jobs(read_job_file(job, _folders(profiles)), _folders(profiles)), to, svg)
-    require(given)
-    lists = {name: values_of(name, value) for name, value in given.items() if value is not None}
-    lists = _with_every_gpu(lists, _folders(profiles))
+    folders = _folders(profiles)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    typed = {name: value for name, value in given.items() if value is not None}
+    if job is not None and not typed and place_of(job)[1] is None:
+        _answer(compared_jobs(read_job_file(job, folders), folders), to, svg)
+    if job is None and asked is None:
+        require(given)
+    lists = _with_every_gpu({name: values_of(name, value) for name, value in typed.items()}, folders)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     if not axes:
-        raise UsageError("there is nothing to compare", key="compare", hint="a list, as in --gpu a100-80gb,h100")
-    single = {name: value for name, value in given.items() if value is not None and len(lists[name]) == 1}
+        hint = "a list, as in --gpu a100-80gb,h100" + ("" if job is None else "; or the file alone, with all its jobs")
+        raise UsageError("there is nothing to compare", key="compare", hint=hint)
+    single = {name: values[0] for name, values in lists.items() if len(values) == 1}
     names = {flag_of(name): name for name in lists}
 
-    def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
-        return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
+    def given_of(one: Mapping[str, str]) -> dict[str, Any]:
+        return {**single, **{names[flag]: value for flag, value in one.items()}}
 
-    _answer(compared(axes, keys_of, _folders(profiles), usable()), to, svg)
+    if job is None and asked is None:
+        _answer(compared(axes, lambda one: as_job(given_of(one)), folders, usable()), to, svg)
+    first = given_of({flag: values[0] for flag, values in axes.items()})
+    job_of = _varied_job(job, folders, first) if job is not None else _varied_files(asked, folders, first)
+    _answer(compared(axes, given_of, folders, usable(), job_of), to, svg)
+
+
+def _varied_job(written: str, folders: list[Path], first: dict[str, Any]) -> Callable[[dict[str, Any]], AnyJob]:
+    """What makes a job of a job file with options over it. Raises InputError where there is no such job.
+
+    `first` are the options of the first run. What is wrong with these is said in its row.
+    """
+    try:
+        any_job_of(first, folders, written)
+    except InputError as error:
+        if any(problem.key in (None, "--job") for problem in error.problems):
+            raise
+    return lambda given: any_job_of(given, folders, written)
+
+
+def _varied_files(asked: Any, folders: list[Path], first: dict[str, Any]) -> Callable[[dict[str, Any]], AnyJob]:
+    """The same of files of a training program; how they are read is told once."""
+    read = named("vramplan.cli.runs.configs:read_of")(named("vramplan.cli.runs.configs:over_of")(first), folders, asked)
+    named("vramplan.cli.runs.configs:tell")(read, asked)
+    one_of_files, silent = named("vramplan.cli.runs.configs:job_of"), asked._replace(quiet=True)
+    return lambda given: one_of_files(given, folders, silent)
 
 
 def _with_every_gpu(lists: dict[str, list[Any]], folders: list[Path]) -> dict[str, list[Any]]:
