@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -191,7 +191,7 @@ def _folders(profiles: list[str] | None) -> list[Path]:
     return [Path(folder) for folder in profiles or ()]
 
 
-def _answer(found: Comparison, to: OutputChoice, svg: str | None) -> None:
+def _answer(found: Comparison, to: OutputChoice, svg: str | None) -> NoReturn:
     if svg is not None:
         save(svg, picture(found), "--svg")
     emit("compare", found, to)
