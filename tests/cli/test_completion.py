@@ -85,6 +85,8 @@ def test_the_words_of_an_option_are_offered(option: str, known: tuple[str, ...])
 def test_commands_that_take_several_values_are_offered_the_next_one_behind_a_comma() -> None:
     assert offered("plan", "--runtime", "meg") == ["megatron"]
     assert offered("plan", "--runtime", "al") == [words.EVERY_RUNTIME]
+    assert words.EVERY_GPU in offered("compare", "--gpu", "al")
+    assert words.EVERY_GPU not in offered("fit", "--gpu", "al")
     assert offered("fit", "--runtime", "al") == []
     assert offered("compare", "--runtime", "torchtune,torcht") == ["torchtune,torchtitan"]
     assert offered("compare", "--gpu", "a100-40gb,b200,rtx-40") == [

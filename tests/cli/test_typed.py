@@ -339,7 +339,9 @@ def test_a_job_of_a_file_without_its_option(tmp_path: Path) -> None:
         assert f"{command} takes no job file" in run(command, str(file)).err
     axolotl = tmp_path / "axolotl.yaml"
     axolotl.write_text("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 1\n")
-    assert "compare takes no file of a training program" in run("compare", str(axolotl), "-g", "a100,h100").err
+    assert "scale takes no file of a training program" in run("scale", str(axolotl), "-g", "a100").err
+    by_option = run("compare", "--config", str(axolotl), "-g", "a100,h100")
+    assert run("compare", str(axolotl), "-g", "a100,h100").out == by_option.out
     assert "is a job file of vramplan already" in run("read", str(file)).err
     for command in ("check", "validate"):
         assert "a gate for one job without a file" in run(command, "-m", "gpt2", "-g", "v100").err

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.running import refused, run
 from vramplan import fit
+from vramplan.answers.compared import MOST_CLOSER
 from vramplan.answers.processes import done
 from vramplan.cli.runs import compare as runs
 from vramplan.report.json import schema
@@ -30,7 +31,21 @@ def compared(*words: str, command: str = "compare") -> dict[str, Any]:
     return document
 
 
-def test_every_row_is_the_answer_of_fit_with_an_estimated_allocator() -> None:
+def is_answer_of_fit(cell: dict[str, Any], keys: dict[str, Any]) -> None:
+    """Whether a row has the figures of `fit`."""
+    alone = fit(**keys)
+    assert (cell["verdict"], cell["device_bytes"]) == (alone.verdict, alone.peak.device_bytes)
+    assert cell["weight_dtype"] == alone.weight_dtype
+    if alone.time is None or alone.verdict != "fits":
+        assert cell["tokens_per_second"] is None
+    else:
+        assert cell["tokens_per_second"] == alone.time.tokens_per_second
+        assert cell["step_seconds"] == alone.time.step_seconds
+    if alone.verdict == "fits":
+        assert cell["micro_batch_size"] == alone.recommended.micro_batch_size
+
+
+def test_every_row_is_the_answer_of_fit() -> None:
     document = compared(*WORDS)
     assert document["axes"] == ["gpu", "micro-batch"]
     assert [(cell["options"]["gpu"], cell["options"]["micro-batch"]) for cell in document["cells"]] == [
@@ -38,17 +53,28 @@ def test_every_row_is_the_answer_of_fit_with_an_estimated_allocator() -> None:
     ]
     for cell in document["cells"]:
         options = cell["options"]
+        assert cell["is_estimated"] is False
         micro = int(options["micro-batch"])
-        keys = {"sequence_length": 256, "micro_batch_size": micro, "allocator": "estimate"}
-        alone = fit(model="gpt2", gpu=options["gpu"], **keys)
-        assert cell["verdict"] == alone.verdict
-        assert cell["device_bytes"] == alone.peak.device_bytes
-        assert cell["largest_micro_batch_size"] == alone.recommended.largest_micro_batch_size
-        if alone.time is None:
-            assert cell["tokens_per_second"] is None
-        else:
-            assert cell["tokens_per_second"] == alone.time.tokens_per_second
-            assert cell["step_seconds"] == alone.time.step_seconds
+        is_answer_of_fit(
+            cell, {"model": "gpt2", "gpu": options["gpu"], "sequence_length": 256, "micro_batch_size": micro}
+        )
+
+
+def test_of_many_rows_those_that_win_are_the_answers_of_fit_and_others_say_that_they_are_estimated() -> None:
+    micros = ",".join(map(str, range(1, MOST_CLOSER + 2)))
+    words = ("-m", "gpt2", "-g", "t4,v100", "--seq", "128", "--micro-batch", micros)
+    document = compared(*words)
+    winners = {document[name] for name in ("fastest", "cheapest", "cheapest_hour")}
+    for place, cell in enumerate(document["cells"]):
+        keys = {"model": "gpt2", "gpu": cell["options"]["gpu"], "sequence_length": 128}
+        keys["micro_batch_size"] = int(cell["options"]["micro-batch"])
+        assert cell["is_estimated"] is (place not in winners)
+        if place in winners or place % 8 == 0:
+            is_answer_of_fit(cell, keys if place in winners else {**keys, "allocator": "estimate"})
+    text = run("compare", *words).out
+    assert text.count("fits (est.)") == len(document["cells"]) - len(winners)
+    assert "are estimated (est.)" in text
+    assert "est." not in run("compare", *WORDS).out
 
 
 def test_the_winners_are_the_best_of_those_that_fit() -> None:
@@ -75,6 +101,27 @@ def test_a_budget_and_a_deadline_rule_rows_out() -> None:
     assert "none of them fits and keeps its limits" in none.out
 
 
+def test_limits_that_cannot_be_judged_are_not_kept() -> None:
+    """Of a card whose rates are not known nobody knows how long it takes, and of one without a price what it costs."""
+    words = ("-m", "gpt2", "-g", "24 GiB,v100,t4", "--seq", "256", "--tokens", "1B")
+    document = compared(*words, "--budget", "1k", "--deadline", "90d")
+    assert [cell["verdict"] for cell in document["cells"]] == ["fits", "fits", "fits"]
+    assert [cell["keeps_limits"] for cell in document["cells"]] == [None, None, True]
+    assert [document[name] for name in ("fastest", "cheapest", "cheapest_hour")] == [2, 2, 2]
+    assert "the rates of 24 GiB are not known" in document["cells"][0]["unjudged"]
+    assert "no price of v100 is known" in document["cells"][1]["unjudged"]
+    broken = run("compare", *words, "--deadline", "1s")
+    assert broken.code == 3
+    assert "fits (limit?)" in broken.out
+    assert "none of them fits and keeps its limits" in broken.out
+    assert "--gpu 24 GiB: the rates of 24 GiB are not known" in broken.out
+    assert "no run has a rate" not in broken.out
+    free = compared(*words)
+    assert [cell["unjudged"] for cell in free["cells"]] == [None, None, None]
+    plan = refused("plan", "-m", "gpt2", "-g", "v100", "--tokens", "1B", "--budget", "5")
+    assert "no price of v100 is known" in plan.err
+
+
 def test_what_is_refused_is_a_row_and_the_rest_is_answered() -> None:
     document = compared("-m", "gpt2,no-such-model", "-g", "v100")
     assert [cell["error"] is None for cell in document["cells"]] == [True, False]
@@ -98,6 +145,31 @@ def test_a_table_has_a_row_for_each() -> None:
     assert text.count("\nv100 ") == 2
     assert "fastest: --gpu v100" in text
     assert run("compare", *WORDS, "--format", "markdown").out.startswith("| gpu |")
+
+
+def test_all_is_every_gpu_with_a_rent_and_the_cheapest_that_fits_is_named(tmp_path: Path) -> None:
+    short = ("-m", "gpt2", "--seq", "128", "--micro-batch", "1")
+    document = compared(*short, "-g", "all")
+    names = [cell["options"]["gpu"] for cell in document["cells"]]
+    hours = [cell["usd_per_hour"] for cell in document["cells"]]
+    assert {"t4", "h100-80gb", "a100-80gb"} < set(names)
+    assert "v100" not in names  # without a price
+    assert hours == sorted(hours)
+    assert document["cheapest_hour"] == next(
+        place for place, cell in enumerate(document["cells"]) if cell["verdict"] == "fits"
+    )
+    prices = tmp_path / "prices"
+    prices.mkdir()
+    (prices / "ours.yaml").write_text(
+        "kind: prices\nname: ours\nsources: {bill: {title: Bill, url: https://example.com, accessed: '2026-01-01'}}\n"
+        "fields: {v100: {value: 0.01 USD/h, source: bill}, no-gpu: {value: 0.02 USD/h, source: bill}}\n"
+    )
+    both = compared(*short, "-g", "2xall,8xt4", "--profiles", str(tmp_path))
+    counted = [cell["options"]["gpu"] for cell in both["cells"]]
+    assert counted == ["2xv100", *(f"2x{name}" for name in names), "8xt4"]
+    assert {cell["devices"] for cell in both["cells"]} == {2, 8}
+    for word in ("all", "auto"):
+        assert "vramplan compare -g all" in refused("fit", "-m", "gpt2", "-g", word).err
 
 
 def test_what_cannot_be_compared_is_said() -> None:
@@ -138,21 +210,54 @@ def test_a_run_on_more_and_more_devices() -> None:
     assert [cell["devices"] for cell in counted["cells"]] == [1, 2, 4]
     large = compared("-m", "llama-3.1-8b", "-g", "a100-80gb", "--gpus", "8,16", command="scale")
     assert large["cells"][0]["verdict"] == "fits"
-    assert "8 GPUs fit, the fewest that were asked about" in large["advice"]
+    assert "8 GPUs fit with fsdp, the fewest that were asked about" in large["advice"]
     assert "no list of numbers" in refused("scale", "-m", "gpt2", "-g", "a100", "--gpus", "two").err
     json.dumps(document)
 
 
-@pytest.mark.parametrize("words", [(), ("--fsdp",), ("--zero", "3")], ids=str)
-def test_one_gpu_has_the_number_formats_of_several(words: tuple[str, ...]) -> None:
-    """Weights and two moments in fp32, as where the states are shared; on one GPU alone they would be in bf16."""
+@pytest.mark.parametrize(
+    ("words", "of_one"),
+    [
+        ((), ()),
+        (("--fsdp",), ("--fsdp",)),
+        (("--zero", "3", "--offload", "optimizer"), ("--zero", "3", "--offload", "optimizer")),
+        (("--sharding", "ddp"), ()),  # which needs several
+        (("--precision", "pure-bf16"), ("--precision", "pure-bf16")),
+    ],
+    ids=str,
+)
+def test_the_row_of_one_gpu_is_the_answer_of_fit(words: tuple[str, ...], of_one: tuple[str, ...]) -> None:
+    """With the number formats that the program has there, which are other ones where FSDP shares the states."""
     short = ("-m", "llama-3.2-1b", "-g", "h100", "--seq", "64", "--micro-batch", "1")
     document = compared(*short, *words, "--gpus", "1,2", command="scale")
-    in_fp32, in_bf16 = (3 * width * 1_235_814_400 for width in (4, 2))
-    assert document["cells"][0]["device_bytes"] > in_fp32
-    named = compared(*short, *words, "--gpus", "1,2", "--weight-dtype", "bf16", command="scale")
-    if "--zero" not in words:  # DeepSpeed has fp32 copies beside them
-        assert in_bf16 < named["cells"][0]["device_bytes"] < in_fp32
+    cell, of_several = document["cells"]
+    alone = run("fit", *short, *of_one, "--gpus", "1", "--format", "json").document
+    assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
+    assert (cell["weight_dtype"], cell["precision"]) == (alone["weight_dtype"], alone["job"]["precision"])
+    differs = cell["weight_dtype"] != of_several["weight_dtype"]
+    assert differs is (words == ())
+    assert any("1 GPU trains bf16 weights" in said for said in document["advice"]) is differs
+
+
+def test_advice_says_which_numbers_were_looked_at_and_how_they_share() -> None:
+    """One GPU is enough by `fit`, and not with FSDP's fp32 weights."""
+    large = ("-m", "llama-3.1-8b", "-g", "h100")
+    free = compared(*large, "--gpus", "1,4", command="scale")
+    assert (free["cells"][0]["verdict"], free["cells"][1]["verdict"]) == ("fits", "fits")
+    assert not any("fewest" in said for said in free["advice"])
+    shared = compared(*large, "--fsdp", "--gpus", "1,4", command="scale")
+    assert "of these numbers, 4 GPUs are the fewest that fit with fsdp" in shared["advice"]
+    none = run("scale", "-m", "llama-3.1-8b", "-g", "t4", "--gpus", "1,2").out
+    assert "\nnone of them fits\n" in none
+    assert "no run on these numbers of GPUs fits with fsdp" in none
+
+
+def test_advice_stops_at_the_last_number_that_is_worth_it_and_names_the_next() -> None:
+    """Between machines with little bandwidth a GPU does a fifth, with 16 of them and with 64."""
+    slow = ("--seq", "512", "--micro-batch", "1", "--steps", "1", "--node-bandwidth", "20 GB/s", "--gpus", "8,16,64")
+    document = compared("-m", "gpt2-xl", "-g", "a100", *slow, command="scale")
+    assert [cell["efficiency"] >= 0.8 for cell in document["cells"]] == [True, False, False]
+    assert sum(said.startswith("stop at 8 GPUs: with 16 each does") for said in document["advice"]) == 1
 
 
 def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
@@ -171,9 +276,47 @@ def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
     assert document["cells"][-1]["error"] is not None
     for cell in document["cells"][:4]:
         one = f"{file}#{cell['options']['job']}"
-        alone = run("fit", "--job", one, "--allocator", "estimate", "--format", "json").document
+        alone = run("fit", "--job", one, "--format", "json").document
         assert cell["device_bytes"] == alone["peak"]["device_bytes"]
-    assert "have their own keys" in refused("compare", "--job", str(file), "-g", "t4").err
+    assert "nothing to compare" in refused("compare", "--job", str(file), "-g", "t4").err
+
+
+def test_lists_vary_a_job_of_a_file(tmp_path: Path) -> None:
+    """What the lists do not say is as in the file, and each row is the answer of `fit` with the option."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\n"
+        "jobs:\n"
+        "  - {name: full, model: gpt2, gpu: t4, sequence_length: 128, micro_batch_size: 2}\n"
+        "  - {name: other, model: gpt2, gpu: v100}\n"
+    )
+    document = run("compare", f"{file}#full", "--gpus", "1,2", "--format", "json").document
+    assert [cell["devices"] for cell in document["cells"]] == [1, 2]
+    for cell in document["cells"]:
+        alone = run("fit", f"{file}#full", "--gpus", cell["options"]["gpus"], "--format", "json").document
+        assert alone["job"]["sequence_length"] == 128
+        assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
+        assert cell["micro_batch_size"] == 2
+    mixed = compared(f"{file}#full", "--seq", "128,1000000", "-g", "v100")
+    assert [cell["error"] is None for cell in mixed["cells"]] == [True, False]
+    assert "has 2 jobs: say which" in refused("compare", str(file), "--gpus", "1,2").err
+    assert "has no job 'none'" in refused("compare", f"{file}#none", "--gpus", "1,2").err
+    assert "nothing to compare" in refused("compare", f"{file}#full").err
+
+
+def test_lists_vary_a_file_of_a_training_program(tmp_path: Path) -> None:
+    file = tmp_path / "axolotl.yaml"
+    file.write_text(
+        "base_model: Qwen/Qwen2.5-0.5B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\nsequence_len: 256\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\noptimizer: adamw_torch\nbf16: true\n"
+    )
+    ran = run("compare", str(file), "-g", "l4,a100", "--format", "json")
+    assert ran.err.count("is read as axolotl") == 1
+    for cell in ran.document["cells"]:
+        alone = run("fit", str(file), "-g", cell["options"]["gpu"], "--format", "json").document
+        assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
+        assert (cell["micro_batch_size"], cell["gradient_accumulation_steps"]) == (2, 4)
+    assert "compare FILE --gpus 1,2,4 takes one" in refused("scale", str(file), "-g", "l4").err
 
 
 def test_several_processes_give_the_rows_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

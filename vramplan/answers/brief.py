@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.answers.components import parameters_of_all
 from vramplan.answers.fit import time_and_run
-from vramplan.planner.decision import looked_at
+from vramplan.planner.decision import is_worth_a_look, looked_at
 from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
 from vramplan.planner.timed import host_held
@@ -27,6 +27,7 @@ class Brief(NamedTuple):
     devices: int
     time: Time | None  # None where no peak rate of the GPU is known; of a run that fits, or that has a length
     run: Run | None  # None where the job does not say how long it trains
+    is_estimated: bool  # what the allocator reserves, where the whole answer simulates it
 
 
 def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
@@ -35,7 +36,9 @@ def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None,
     The largest micro-batch is that of the chosen strategy; without `of_misfits` it is 0 where the job does not fit for
     certain, as it takes a replay more. `closer_from` is that of `decide`.
     """
-    decision = looked_at(chosen_for(job, replays), closer_from, whole_ladder=False)
+    decision = chosen_for(job, replays)
+    is_estimated = closer_from is None and is_worth_a_look(decision)
+    decision = looked_at(decision, closer_from, whole_ladder=False)
     judge, rung, judged = decision.judge, decision.choice.rung, decision.judged
     if not rung.largest_micro_batch_size and (of_misfits or rung.verdict == FITS):
         largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)
@@ -45,4 +48,5 @@ def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None,
         record = decision.record
         parameters = 0 if job.length == NO_LENGTH else parameters_of_all(job, record)[0]
         _, time, run = time_and_run(decision, host_held(record, job, rung.schedule), parameters)
-    return Brief(judged, rung, judge.usable_bytes, job.data_parallel_size * (job.split or Split()).devices, time, run)
+    devices = job.data_parallel_size * (job.split or Split()).devices
+    return Brief(judged, rung, judge.usable_bytes, devices, time, run, is_estimated)

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from vramplan.answers.brief import Brief
+from vramplan.answers.fit import weight_dtype_of
 from vramplan.answers.processes import done
 from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
@@ -17,17 +18,21 @@ from vramplan.errors import InputError, UsageError
 from vramplan.job import JobEntry
 from vramplan.job.lookup import Catalog
 from vramplan.job.several import Jobs
+from vramplan.options import table
+from vramplan.planner.decision import ALWAYS
 from vramplan.planner.setups import iteration_of
-from vramplan.results import FITS
+from vramplan.results import FITS, TIGHT
 from vramplan.results.compared import Cell, Comparison
+from vramplan.results.run import Run
 from vramplan.values.job import ResolvedJob
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 T = TypeVar("T")
 
 MOST_CELLS = 10_000
 ITERATIONS_OF_SEVERAL = 32  # fewer are done before a second process has begun
 OF_NO_ITERATION = ("gpu", "micro_batch_size")  # keys that seldom change what is replayed
+MOST_CLOSER = 16  # runs that are answered as closely as `fit` does, a tenth of a second more each
 PARTS_OF_EACH = 4  # of each process, so that none waits long for the last
 WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
 WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
@@ -40,11 +45,12 @@ def compared(
     keys_of: Callable[[Mapping[str, str]], Keys],
     profiles: Sequence[Path] = (),
     processes: int = 1,
+    job_of: Callable[[Keys], AnyJob] | None = None,
 ) -> Comparison:
     """Every combination of the values of `axes`, the last of which varies fastest.
 
-    `keys_of` makes the keys of a job of a combination. So many `processes` answer at a time. Raises UsageError for too
-    many combinations.
+    `keys_of` makes the keys of a job of a combination, and `job_of` the job, where they lie over one of a file. So many
+    `processes` answer at a time. Raises UsageError for too many combinations.
     """
     number = prod(len(values) for values in axes.values())
     if number > MOST_CELLS:
@@ -52,23 +58,32 @@ def compared(
         raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
     names = tuple(axes)
     combinations = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
-    return _ranked(names, _cells(combinations, keys_of, profiles, processes))
+    asked = AskedRuns(keys_of, profiles, job_of)
+    with asked.session.open():
+        found = _ranked(names, _cells(combinations, asked, processes))
+        return _settled(found, lambda place: asked.closer(combinations[place]))
 
 
 def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) -> Comparison:
     """The jobs of a file, a matrix as one job for each combination."""
     session, prices = Session(), Prices(profiles)
-    cells = []
+
+    def cell(entry: JobEntry, closer_from: int | None) -> Cell:
+        one = {"job": entry.name}
+        if isinstance(entry.job, TextbookJob):
+            return _refused(one, "equations have no time to compare")
+        if entry.job is None:
+            return _refused(one, str(entry.problems[0]))
+        return _answered(one, entry.job, session, prices, closer_from)
+
     with session.open():
-        for entry in entries:
-            one = {"job": entry.name}
-            if isinstance(entry.job, TextbookJob):
-                cells.append(_refused(one, "equations have no time to compare"))
-            elif entry.job is None:
-                cells.append(_refused(one, str(entry.problems[0])))
-            else:
-                cells.append(_answered(one, entry.job, session, prices))
-    return _ranked(("job",), tuple(cells))
+        cells = tuple(cell(entry, _closer_from(len(entries))) for entry in entries)
+        return _settled(_ranked(("job",), cells), lambda place: cell(entries[place], ALWAYS))
+
+
+def _closer_from(number: int) -> int | None:
+    """From which part of the usable memory on an estimate is looked at closer, where so many runs are compared."""
+    return ALWAYS if number <= MOST_CLOSER else None
 
 
 def _refused(one: Mapping[str, str], why: str) -> Cell:
@@ -76,9 +91,15 @@ def _refused(one: Mapping[str, str], why: str) -> Cell:
 
 
 def scaled(
-    counts: Sequence[int], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path] = ()
+    counts: Sequence[int],
+    keys_of: Callable[[Mapping[str, str]], Keys],
+    profiles: Sequence[Path] = (),
+    shared_by: str | None = None,
 ) -> Comparison:
-    """The same job on more and more devices: what each adds, and where to stop."""
+    """The same job on more and more devices: what each adds, and where to stop.
+
+    `shared_by`: how several devices share the states, in the word of the option.
+    """
     found = compared({"gpus": [str(count) for count in counts]}, keys_of, profiles)
     first = next((cell for cell in found.cells if cell.is_possible and cell.samples_per_second), None)
     cells = []
@@ -89,20 +110,64 @@ def scaled(
             efficiency = cell.samples_per_second / cell.devices / (first.samples_per_second / first.devices)
         cells.append(cell._replace(efficiency=None if efficiency is None else round(efficiency, 6)))
     ranked = _ranked(found.axes, tuple(cells))
-    return ranked._replace(advice=tuple(_advice(ranked)))
+    return ranked._replace(advice=tuple(_advice(ranked, shared_by)))
 
 
-def _cells(
-    combinations: Sequence[Mapping[str, str]],
-    keys_of: Callable[[Mapping[str, str]], Keys],
-    profiles: Sequence[Path],
-    processes: int,
-) -> tuple[Cell, ...]:
+class AskedRuns:
+    """What the runs of one comparison are made of, and what their answers share."""
+
+    def __init__(
+        self,
+        keys_of: Callable[[Mapping[str, str]], Keys],
+        profiles: Sequence[Path],
+        job_of: Callable[[Keys], AnyJob] | None = None,
+    ) -> None:
+        self.keys_of, self.job_of = keys_of, job_of or Jobs(Catalog(profiles)).job
+        self.session, self.prices = Session(), Prices(profiles)
+
+    def job(self, keys: Keys) -> ResolvedJob:
+        """The job of a run. Raises InputError."""
+        job = self.job_of(keys)
+        if isinstance(job, TextbookJob):
+            raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
+        return job
+
+    def answered(self, one: Mapping[str, str], job: ResolvedJob, closer_from: int | None) -> Cell:
+        """The run of a combination as a row."""
+        return _answered(one, job, self.session, self.prices, closer_from)
+
+    def closer(self, one: Mapping[str, str]) -> Cell:
+        """The same as `fit` answers it."""
+        return self.answered(one, self.job(self.keys_of(one)), ALWAYS)
+
+
+def _settled(found: Comparison, closer: Callable[[int], Cell]) -> Comparison:
+    """The same with few estimates answered as `fit` does, or of many those that win: who has less room may win no more.
+
+    `closer` is the answer at a place.
+    """
+    cells = list(found.cells)
+    estimated = [place for place, cell in enumerate(cells) if cell.is_estimated]
+    if len(estimated) <= MOST_CLOSER:
+        for place in estimated:
+            cells[place] = closer(place)
+        return _ranked(found.axes, tuple(cells))
+    for _ in range(MOST_CLOSER):
+        winners = (found.fastest, found.cheapest, found.cheapest_hour)
+        open_one = next((place for place in winners if place is not None and cells[place].is_estimated), None)
+        if open_one is None:
+            break
+        cells[open_one] = closer(open_one)
+        found = _ranked(found.axes, tuple(cells))
+    return found
+
+
+def _cells(combinations: Sequence[Mapping[str, str]], asked: AskedRuns, processes: int) -> tuple[Cell, ...]:
     """The cells of combinations, in their order. Those of one iteration are answered one after another."""
-    session, prices, built = Session(), Prices(profiles), Jobs(Catalog(profiles))
+    closer_from = _closer_from(len(combinations))
     likely: dict[str, list[tuple[int, Keys]]] = {}  # of one iteration, by all that is likely to decide it
     for number, one in enumerate(combinations):
-        keys = keys_of(one)
+        keys = asked.keys_of(one)
         decides = str({key: keys[key] for key in keys if key not in OF_NO_ITERATION})
         likely.setdefault(decides, []).append((number, keys))
 
@@ -111,21 +176,18 @@ def _cells(
         jobs: dict[object, list[tuple[int, ResolvedJob]]] = {}  # by iteration
         for number, keys in chain.from_iterable(some):
             try:
-                job = built.job(keys)
-                if isinstance(job, TextbookJob):
-                    raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
+                job = asked.job(keys)
             except InputError as error:
                 cells.append((number, _refused(combinations[number], str(error.problems[0]))))
             else:
                 jobs.setdefault(iteration_of(job), []).append((number, job))
         for number, job in chain.from_iterable(jobs.values()):
-            cells.append((number, _answered(combinations[number], job, session, prices)))
+            cells.append((number, asked.answered(combinations[number], job, closer_from)))
         return cells
 
     cells: dict[int, Cell] = {}
-    with session.open():
-        for found in done(_parts([*likely.values()], processes), of_iterations, processes):
-            cells.update(found)
+    for found in done(_parts([*likely.values()], processes), of_iterations, processes):
+        cells.update(found)
     return tuple(cells[number] for number in range(len(combinations)))
 
 
@@ -137,9 +199,11 @@ def _parts(iterations: Sequence[T], processes: int) -> list[Sequence[T]]:
     return [iterations[first : first + each] for first in range(0, len(iterations), each)]
 
 
-def _answered(one: Mapping[str, str], job: ResolvedJob, session: Session, prices: Prices) -> Cell:
+def _answered(
+    one: Mapping[str, str], job: ResolvedJob, session: Session, prices: Prices, closer_from: int | None
+) -> Cell:
     try:
-        return cell_of(one, session.brief(job), prices)
+        return cell_of(one, session.brief(job, closer_from=closer_from), prices)
     except InputError as error:
         return _refused(one, str(error.problems[0]))
 
@@ -163,6 +227,18 @@ class Prices:
         return self.known[key]
 
 
+def _unjudged(job: ResolvedJob, run: Run | None) -> str | None:
+    """Why the deadline or the budget of a run cannot be judged; None where they can, or one is broken anyway."""
+    length = job.length
+    if length.deadline_seconds is None and length.budget_usd is None:
+        return None
+    if run is None:
+        return f"the rates of {job.gpu.name} are not known, so nobody knows how long the run takes"
+    if length.budget_usd is not None and run.cost_usd is None and not run.broken_limits:
+        return f"no price of {job.gpu.name} is known to judge the budget by (--price)"
+    return None
+
+
 def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
     """A run as a row. The price of an hour is what the job gives; else those that are published count."""
     job, rung, time, run, given = found.job, found.rung, found.time, found.run, found.job.length.price
@@ -170,6 +246,7 @@ def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
     hour = None if each is None else each * found.devices
     fits = rung.verdict == FITS
     rate = None if time is None or not fits else time.tokens_per_second
+    unjudged = _unjudged(job, run)
     return Cell(
         options=options,
         verdict=rung.verdict,
@@ -191,8 +268,12 @@ def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
         usd_per_million_tokens=None if hour is None or not rate else hour / 3600 / rate * 1e6,
         wall_seconds=None if run is None else run.wall_seconds.likely,
         cost_usd=None if run is None or run.cost_usd is None else run.cost_usd.likely,
-        keeps_limits=None if run is None else not run.broken_limits,
+        keeps_limits=None if run is None or unjudged is not None else not run.broken_limits,
         is_composed=bool(job.composed),
+        is_estimated=found.is_estimated,
+        unjudged=unjudged,
+        precision=job.precision,
+        weight_dtype=weight_dtype_of(job),
     )
 
 
@@ -215,13 +296,15 @@ def _ranked(axes: tuple[str, ...], cells: tuple[Cell, ...]) -> Comparison:
     )
 
 
-def _advice(found: Comparison) -> Iterator[str]:
-    """Where to stop, and what texts advise."""
+def _advice(found: Comparison, shared_by: str | None) -> Iterator[str]:
+    """Where to stop, and what texts advise. `shared_by`: how several devices share the states."""
     possible = [cell for cell in found.cells if cell.is_possible]
+    way = "" if shared_by is None else f" with {shared_by}"
     if not possible:
-        if any(cell.error is None for cell in found.cells):
-            way = "exhaust one machine first, or split the model (--tensor, --pipeline)"
-            yield f"no number of these GPUs is enough: {way}"
+        if not any(cell.verdict == FITS for cell in found.cells) and any(cell.error is None for cell in found.cells):
+            certain = " for certain" if any(cell.verdict == TIGHT for cell in found.cells) else ""
+            steps = "exhaust one machine first, or split the model (--tensor, --pipeline)"
+            yield f"no run on these numbers of GPUs fits{certain}{way}: {steps}"
         return
     first = possible[0]
     if first.devices == 1:
@@ -230,15 +313,38 @@ def _advice(found: Comparison) -> Iterator[str]:
         if first.wall_seconds is not None and first.wall_seconds > WEEKS_ALONE:
             days = first.wall_seconds / 86400
             yield f"one GPU would take {days:.0f} days, more than the two weeks after which texts leave it"
+    elif first is found.cells[0]:
+        yield f"{first.devices} GPUs fit{way}, the fewest that were asked about"
     else:
-        are = "fit, the fewest that were asked about" if first is found.cells[0] else "are the fewest that fit"
-        yield f"{first.devices} GPUs {are}"
-    worth = [cell for cell in possible if cell.efficiency is not None and cell.efficiency >= WORTH_IT]
-    last = possible[-1]
-    if worth and worth[-1].devices != last.devices:
+        limits = "" if first.keeps_limits is None else " and keep the limits"
+        yield f"of these numbers, {first.devices} GPUs are the fewest that fit{limits}{way}"
+    yield from _where_to_stop(possible)
+    yield from _other_formats([cell for cell in found.cells if cell.error is None])
+
+
+def _where_to_stop(possible: Sequence[Cell]) -> Iterator[str]:
+    """From which number on devices mostly wait for each other."""
+    first, last = possible[0], possible[-1]
+    worth = [number for number, cell in enumerate(possible) if (cell.efficiency or 0.0) >= WORTH_IT]
+    if worth and worth[-1] + 1 < len(possible):
+        at, below = possible[worth[-1]], possible[worth[-1] + 1]
         yield (
-            f"stop at {worth[-1].devices} GPUs: with {last.devices} each does {last.efficiency:.0%} of what it does on "
-            f"{first.devices}, bound by {last.bound}"
+            f"stop at {at.devices} GPUs: with {below.devices} each does {below.efficiency:.0%} of what it does on "
+            f"{first.devices}, bound by {below.bound}"
         )
-    elif worth and len(possible) > 1:
+    elif len(worth) == len(possible) > 1:
         yield f"up to {last.devices} GPUs each does at least {WORTH_IT:.0%} of what it does on {first.devices}"
+
+
+def _other_formats(cells: Sequence[Cell]) -> Iterator[str]:
+    """That programs load weights in half precision on one device, and in fp32 where several share them."""
+    alone = next((cell for cell in cells if cell.devices == 1), None)
+    several = next((cell for cell in cells if cell.devices != 1), None)
+    if alone is None or several is None or alone.weight_dtype == several.weight_dtype:
+        return
+    same = f"pure-{alone.weight_dtype}"
+    hint = f"; with --precision {same} all have the same" if same in table.find("precision").words else ""
+    yield (
+        f"1 GPU trains {alone.weight_dtype} weights ({alone.precision}), several {several.weight_dtype} weights "
+        f"({several.precision}), as in `fit`{hint}"
+    )

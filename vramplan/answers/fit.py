@@ -224,7 +224,7 @@ def describe(
         advice=_advice(job, rung.schedule, job.model),
         settings=settings,
         settings_need_code=rung.is_code,
-        weight_dtype=_weight_dtype(judged),
+        weight_dtype=weight_dtype_of(judged),
         time=time,
         run=run,
         data=data,
@@ -233,7 +233,7 @@ def describe(
     return _sealed(result if prints is None else result._replace(allocated_by=prints))
 
 
-def _weight_dtype(job: ResolvedJob) -> str:
+def weight_dtype_of(job: ResolvedJob) -> str:
     """The element type of most weights on the GPU: of what is frozen where an adapter is trained beside it."""
     if job.quantization is not None:
         return job.quantization

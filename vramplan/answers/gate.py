@@ -31,7 +31,7 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
         if result.headroom_bytes < 0:
             reason = "tight, and the estimate is above the usable memory: more likely than not it does not fit"
             return False, ExitCode.DOES_NOT_FIT, [reason]
-        reason = "tight: the estimate is within the usable memory, and its band crosses it"
+        reason = "tight: the estimate is within the usable memory, and its range crosses it"
         if strict:
             return False, ExitCode.TIGHT, [reason]
         return True, ExitCode.OK, [reason]

@@ -90,11 +90,16 @@ def searched(
 
 
 def check_ranked(job: ResolvedJob) -> None:
-    """Raise UsageError where plans of a job cannot be ranked, as the rates of its GPU are not known."""
+    """Raise UsageError where plans of a job cannot be ranked, as the rates of its GPU are not known, or held to a
+    budget, as its price is not.
+    """
     if rates_of(job) is None:
         hint = "name a GPU (`vramplan gpus`), or a profile with its peak rates; `vramplan fit` needs none"
         message = f"plans are ranked by their rate, and the rates of {job.gpu.name} are not known"
         raise UsageError(message, key="--gpu", hint=hint)
+    if job.length.budget_usd is not None and job.length.price is None:
+        message = f"no plan can be held to it, as no price of {job.gpu.name} is known"
+        raise UsageError(message, key="--budget", hint="the USD of a GPU hour, as in --price 2.50")
 
 
 def _walk_through(walk: Walk, asked: AskedCombinations, flags_of: Callable[[Mapping[str, str]], str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from vramplan.catalog import locate, profile
 from vramplan.catalog.fields import Fields
@@ -58,6 +59,17 @@ def rents_of(gpu: str, dirs: Sequence[Path] = (), cloud: str | None = None) -> t
 def purchases_of(gpu: str, dirs: Sequence[Path] = ()) -> tuple[Offer, ...]:
     """What the GPU of that profile name costs to buy, the cheapest first."""
     return _offers(gpu, dirs, is_rent=False)
+
+
+def rented(dirs: Sequence[Path] = ()) -> list[str]:
+    """The GPUs that somebody rents out, by the name of their profile: those with the lowest median price first."""
+    prices: dict[str, list[float]] = {}
+    for one in locate.load_all("prices", dirs, load_prices, []):
+        for gpu, field in one.fields.items():
+            if field.value is not None and field.value.is_rent:
+                prices.setdefault(gpu, []).append(field.value.usd)
+    known = [gpu for gpu in prices if gpu in locate.files("gpus", dirs)]
+    return sorted(known, key=lambda gpu: (median(prices[gpu]), gpu))
 
 
 def _offers(gpu: str, dirs: Sequence[Path], *, is_rent: bool) -> tuple[Offer, ...]:

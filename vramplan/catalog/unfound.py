@@ -14,6 +14,7 @@ from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
 from vramplan.catalog.model_names import BASES
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
+from vramplan.options.words import EVERY_GPU
 
 SHOWN = 4  # names in a hint
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -21,6 +22,8 @@ LONGEST = 60  # letters of a name that others are compared with
 FEW = 16  # names that a hint lists in full
 _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
+ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
+OF_ALL = f"vramplan compare -g {EVERY_GPU} looks at every GPU whose rent is published, and names the cheapest that fits"
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
 
 
@@ -30,7 +33,7 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     names = list(by_name)
     label = LABELS[kind]
     hint = _of_instance(name, dirs) if kind == "gpus" else None
-    hint = hint or out_of(kind, name)
+    hint = hint or out_of(kind, name) or (OF_ALL if kind == "gpus" and slug(name) in ASKS_FOR_ANY else None)
     if hint is None and len(name) <= LONGEST:
         word, named = slug(name), _named_by_words(by_name)
         plain = [one for one in named if "/" not in one]

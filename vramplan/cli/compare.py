@@ -8,10 +8,25 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
+from vramplan.cli.options import (
+    Configs,
+    EngineVersion,
+    Format,
+    From,
+    IgnoreUnknown,
+    Print,
+    Profiles,
+    Quiet,
+    Svg,
+)
 
 Jobs = Annotated[
-    str | None, typer.Option("--job", metavar="FILE", help="Compare the jobs of a job file, a matrix of it unfolded.")
+    str | None,
+    typer.Option(
+        "--job",
+        metavar="FILE[#NAME]",
+        help="Compare the jobs of a job file, a matrix of it unfolded; or one of them, which lists vary.",
+    ),
 ]
 To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="The last number of GPUs; 64 without it.")]
 
@@ -21,6 +36,10 @@ To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="The la
 def compare(
     given: dict[str, Any],
     job: Jobs = None,
+    config: Configs = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,
@@ -30,6 +49,8 @@ def compare(
     """Puts runs side by side: any option may be a list, and every combination is a row.
 
     Values are separated by commas, or by semicolons where a value has commas itself.
+    `--gpu all` is every GPU whose rent is published (8xall: eight of each), whatever --price says.
+    A file of a training program, or a job of a job file, may stand for the options that are the same in every row.
     The table says whether each fits, its memory, rate and cost; below it stand the fastest and the cheapest that fit.
 
     \b
@@ -38,7 +59,9 @@ def compare(
       vramplan compare -m gpt2-xl -g a100 --gpus 1,2,4,8 --sharding fsdp,zero3
       vramplan compare -m llama-3-8b -g 8xh100 --fsdp --micro-batch 1,2,4 --format csv
       vramplan compare -m llama-3.1-8b -g a100,h100 --qlora --samples 52k --budget 20
+      vramplan compare -m llama-3.1-70b -g all --qlora
       vramplan compare --job training.yaml --svg jobs.svg
+      vramplan compare axolotl.yaml --gpu rtx-4090,a100-80gb
 
     \b
     Exit codes: 0 one of them fits, 2 bad input, 3 none fits.
@@ -60,7 +83,7 @@ def scale(
 
     --gpus names the counts instead; a single number is the last of them.
     Several GPUs share the states by FSDP unless --sharding says otherwise.
-    Where no precision is given, one GPU has the number formats of several.
+    Each row is the answer of `fit`. Programs may train other number formats on one GPU, and the output says so.
 
     \b
     Examples:

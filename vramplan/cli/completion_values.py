@@ -23,6 +23,7 @@ OFFERED = {
     "writers": "vramplan.configs.writers:MODULES",
     "unknowns": "vramplan.options.words:UNKNOWNS",
     "every runtime": "vramplan.options.words:EVERY_RUNTIME",
+    "every GPU": "vramplan.options.words:EVERY_GPU",
 }
 """What knows the words that may stand somewhere. A key press imports the one that it needs."""
 
@@ -66,6 +67,8 @@ def _values(line: TypedLine, parameter: Any, current: str) -> Iterator[OfferedWo
         yield from _offered("profiles", f"{name}s", line, current)
         if name == "gpu":
             yield from _matching([OfferedWord("local", "the GPU of this machine")], current)
+            if line.path == ("compare",):
+                yield from _matching([OfferedWord(named(OFFERED["every GPU"]), "every GPU with a price")], current)
         yield OfferedWord(FILES)
     elif name == "name" and line.path[0] in ("gpus", "models", "runtimes"):
         yield from _offered("profiles", line.path[0], line, current)

@@ -145,7 +145,8 @@ class _WordsReader:
             return None
         if option not in self.declared:
             what = "job file" if kind == "job" else "file of a training program"
-            raise UsageError(f"{self.command.name} takes no {what}", key=word, hint="name the model and the GPU")
+            hint = "name the model and the GPU; compare FILE --gpus 1,2,4 takes one"
+            raise UsageError(f"{self.command.name} takes no {what}", key=word, hint=hint)
         return TypedOption(self.declared[option], option, word)
 
     def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:

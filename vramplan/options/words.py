@@ -11,6 +11,7 @@ CASE_KEYS = (
 
 TEXTBOOK = "textbook"  # the runtime of equations
 EVERY_RUNTIME = "all"  # of `plan`: each training program that has the model
+EVERY_GPU = "all"  # of `compare`: each GPU whose rent is published
 TEXTBOOK_CHECKPOINTINGS = ("none", "full", "sqrt", "every:K")  # the rows of the table that texts print
 TEXTBOOK_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "lion", "lamb", "lars")
 TEXTBOOK_SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op")

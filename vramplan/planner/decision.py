@@ -106,23 +106,31 @@ def shares_states(job: ResolvedJob) -> bool:
     return job.sharding is not None and job.sharding.kind != DDP
 
 
+def is_worth_a_look(decision: Decision, closer_from: int = ALWAYS) -> bool:
+    """Whether an estimate is to be looked at with a simulated allocator, from so many percent of the usable memory on.
+
+    From `ALWAYS` on: whether `fit` does.
+    """
+    job, judge, choice = decision
+    if job.allocator is not None or job.allocator_offered is None or not job.runtime.caches:
+        return False
+    if choice.rung.peak.device * 100 < judge.usable_bytes * closer_from:
+        return False
+    if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
+        return False  # of the latter the events of a larger micro-batch are others, and each takes a replay
+    is_open = closer_from == ALWAYS and (choice.rung.verdict == TIGHT or shares_states(job))
+    return decision.events <= MOST_EVENTS * (TIMES_IF_OPEN if is_open else 1)
+
+
 def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool = True) -> Decision:
     """The same decided with a simulated allocator, where that takes no time and the job leaves it open.
 
     `closer_from` is the part of the usable memory, in percent, that the estimate takes at least; for None nothing is
     simulated. What is allocated alone decides about a job that does not fit by its estimate: it is left as it is.
     """
+    if closer_from is None or not is_worth_a_look(decision, closer_from):
+        return decision
     job, judge, choice = decision
-    if job.allocator is not None or job.allocator_offered is None or not job.runtime.caches or closer_from is None:
-        return decision
-    if choice.rung.peak.device * 100 < judge.usable_bytes * closer_from:
-        return decision
-    if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
-        return decision  # of the latter the events of a larger micro-batch are others, and each takes a replay
-    is_tight = closer_from == ALWAYS and choice.rung.verdict == TIGHT
-    is_open = is_tight or (closer_from == ALWAYS and shares_states(job))
-    if decision.events > MOST_EVENTS * (TIMES_IF_OPEN if is_open else 1):
-        return decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps
         return decide(closer, judge.replays, whole_ladder=whole_ladder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from vramplan.report.csv import written
@@ -15,7 +15,7 @@ from vramplan.report.numbers import gib_up, text_of
 from vramplan.report.scatter_svg import ScatterPoint, scatter
 from vramplan.report.times import seconds_text, three
 from vramplan.report.whole_run import duration_text, money_text
-from vramplan.results import SCHEMA_VERSION
+from vramplan.results import FITS, SCHEMA_VERSION
 from vramplan.results.compared import Cell, Comparison
 from vramplan.version import __version__
 
@@ -96,12 +96,30 @@ def winners(answer: Comparison) -> list[str]:
     if any(cell.is_possible for cell in answer.cells):
         if not said:
             said.append("no run has a rate or a price to compare: those of the GPU are not known")
-    elif refused < len(answer.cells):
+    elif any(cell.verdict == FITS for cell in answer.cells):
         said.append("none of them fits and keeps its limits")
+    elif refused < len(answer.cells):
+        said.append("none of them fits")
+    said += _unjudged(answer)
+    estimated = sum(bool(cell.is_estimated) for cell in answer.cells)
+    if estimated:
+        runs = "1 run is" if estimated == 1 else f"{estimated:,} runs are"
+        said.append(f"{runs} estimated (est.), as there are many: `fit` simulates the allocator of these")
     if refused:
         first = next(cell for cell in answer.cells if cell.error is not None)
         said.append(f"{refused} of {len(answer.cells)} cannot be computed; {named(first)}: {first.error}")
     return [*said, *answer.advice]
+
+
+def _unjudged(answer: Comparison) -> Iterator[str]:
+    """The runs whose limits nobody can judge, by reason."""
+    reasons: dict[str, list[Cell]] = {}
+    for cell in answer.cells:
+        if cell.unjudged is not None:
+            reasons.setdefault(cell.unjudged, []).append(cell)
+    for reason, cells in reasons.items():
+        others = f" and {len(cells) - 1:,} others" if len(cells) > 1 else ""
+        yield f"not judged by its limits: {named(cells[0])}{others}: {reason}"
 
 
 def named(cell: Cell) -> str:
@@ -146,14 +164,15 @@ def _row(answer: Comparison, cell: Cell) -> list[Text]:
     scales = any(one.efficiency is not None for one in answer.cells)
     whole = any(one.wall_seconds is not None for one in answer.cells)
     verdict = "error" if cell.verdict is None else SHORT.get(cell.verdict, cell.verdict)
-    limits = "" if cell.keeps_limits is not False else " (limit)"
+    limits = "limit" if cell.keeps_limits is False else "limit?" if cell.unjudged is not None else ""
+    marks = [mark for mark in (limits, "est." if cell.is_estimated else "") if mark]
     rate = cell.tokens_per_second if cell.tokens_per_second is not None else cell.samples_per_second
     batch = None
     if cell.micro_batch_size is not None:
         batch = f"{cell.micro_batch_size}x{cell.gradient_accumulation_steps or 1}"
     return [
         *cell.options.values(),
-        Span(verdict + limits, STYLES.get(cell.verdict or "", "error")),
+        Span(verdict + (f" ({', '.join(marks)})" if marks else ""), STYLES.get(cell.verdict or "", "error")),
         _or_dash(None if cell.device_bytes is None else text_of(gib_up(cell.device_bytes))),
         _or_dash(None if cell.usable_bytes is None else f"{cell.usable_bytes / 2**30:.2f}"),
         _or_dash(batch),

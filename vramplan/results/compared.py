@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.results import FITS
 from vramplan.tuples import NamedTuple
 
 
@@ -31,14 +32,18 @@ class Cell(NamedTuple):
     usd_per_million_tokens: float | None
     wall_seconds: float | None  # of the whole run, where the job says how long it is
     cost_usd: float | None
-    keeps_limits: bool | None  # deadline and budget
+    keeps_limits: bool | None  # deadline and budget; null where they cannot be judged
     is_composed: bool | None = None  # of techniques that were never traced together, so that less is known of it
     efficiency: float | None = None  # rate of a device over that of the smallest run that fits; `scale` alone
+    is_estimated: bool | None = None  # what the allocator reserves, where `fit` simulates it
+    unjudged: str | None = None  # why its deadline or its budget cannot be judged
+    precision: str | None = None
+    weight_dtype: str | None = None  # the element type of most weights
 
     @property
     def is_possible(self) -> bool:
-        """Whether it fits, and keeps its deadline and its budget."""
-        return self.verdict == "fits" and self.keeps_limits is not False
+        """Whether it fits, and keeps its deadline and its budget for all that is known."""
+        return self.verdict == FITS and self.keeps_limits is not False and self.unjudged is None
 
 
 class Comparison(NamedTuple):

@@ -22,8 +22,8 @@ class Plan(NamedTuple):
         return {
             "complexity": self.complexity,
             "flags": self.flags,
-            "is_estimated": self.is_estimated,
             **self.cell._asdict(),
+            "is_estimated": self.is_estimated or bool(self.cell.is_estimated),
             "options": dict(self.cell.options),
         }
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
 from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.answers.processes import usable
+from vramplan.catalog.prices import rented
+from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
+from vramplan.cli.runs.jobs import any_job_of, asked_of, place_of
 from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
@@ -20,11 +23,11 @@ from vramplan.job import build_any_job, read_job_file
 from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
-from vramplan.options.words import SPLITS
+from vramplan.options.words import EVERY_GPU, SPLITS
 from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
 from vramplan.values.job import ResolvedJob
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 MOST_GPUS = 64
 DATA = "gpus"  # the option of parallel.data
@@ -33,6 +36,10 @@ DATA = "gpus"  # the option of parallel.data
 def compare(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -41,23 +48,63 @@ def compare(
 ) -> None:
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
-    if job is not None:
-        if (other := next((name for name, value in given.items() if value is not None), None)) is not None:
-            hint = "write it into the file, or leave --job out"
-            raise UsageError("the jobs of a file have their own keys", key=f"--{flag_of(other)}", hint=hint)
-        _answer(compared_jobs(read_job_file(job, _folders(profiles)), _folders(profiles)), to, svg)
-    require(given)
-    lists = {name: values_of(name, value) for name, value in given.items() if value is not None}
+    folders = _folders(profiles)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    typed = {name: value for name, value in given.items() if value is not None}
+    if job is not None and not typed and place_of(job)[1] is None:
+        _answer(compared_jobs(read_job_file(job, folders), folders), to, svg)
+    if job is None and asked is None:
+        require(given)
+    lists = _with_every_gpu({name: values_of(name, value) for name, value in typed.items()}, folders)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     if not axes:
-        raise UsageError("there is nothing to compare", key="compare", hint="a list, as in --gpu a100-80gb,h100")
-    single = {name: value for name, value in given.items() if value is not None and len(lists[name]) == 1}
+        hint = "a list, as in --gpu a100-80gb,h100" + ("" if job is None else "; or the file alone, with all its jobs")
+        raise UsageError("there is nothing to compare", key="compare", hint=hint)
+    single = {name: values[0] for name, values in lists.items() if len(values) == 1}
     names = {flag_of(name): name for name in lists}
 
-    def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
-        return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
+    def given_of(one: Mapping[str, str]) -> dict[str, Any]:
+        return {**single, **{names[flag]: value for flag, value in one.items()}}
 
-    _answer(compared(axes, keys_of, _folders(profiles), usable()), to, svg)
+    if job is None and asked is None:
+        _answer(compared(axes, lambda one: as_job(given_of(one)), folders, usable()), to, svg)
+    first = given_of({flag: values[0] for flag, values in axes.items()})
+    job_of = _varied_job(job, folders, first) if job is not None else _varied_files(asked, folders, first)
+    _answer(compared(axes, given_of, folders, usable(), job_of), to, svg)
+
+
+def _varied_job(written: str, folders: list[Path], first: dict[str, Any]) -> Callable[[dict[str, Any]], AnyJob]:
+    """What makes a job of a job file with options over it. Raises InputError where there is no such job.
+
+    `first` are the options of the first run. What is wrong with these is said in its row.
+    """
+    try:
+        any_job_of(first, folders, written)
+    except InputError as error:
+        if any(problem.key in (None, "--job") for problem in error.problems):
+            raise
+    return lambda given: any_job_of(given, folders, written)
+
+
+def _varied_files(asked: Any, folders: list[Path], first: dict[str, Any]) -> Callable[[dict[str, Any]], AnyJob]:
+    """The same of files of a training program; how they are read is told once."""
+    read = named("vramplan.cli.runs.configs:read_of")(named("vramplan.cli.runs.configs:over_of")(first), folders, asked)
+    named("vramplan.cli.runs.configs:tell")(read, asked)
+    one_of_files, silent = named("vramplan.cli.runs.configs:job_of"), asked._replace(quiet=True)
+    return lambda given: one_of_files(given, folders, silent)
+
+
+def _with_every_gpu(lists: dict[str, list[Any]], folders: list[Path]) -> dict[str, list[Any]]:
+    """`all` among the GPUs as each that is rented out, `8xall` as eight of each; which are the cheapest comes first."""
+    gpu = table.find("gpu").parameter
+    found: list[Any] = []
+    for value in lists.get(gpu, ()):
+        number, name = (counted(value) if isinstance(value, str) else None) or (None, value)
+        if name == EVERY_GPU:
+            found += [one if number is None else f"{number}x{one}" for one in rented(folders)]
+        else:
+            found.append(value)
+    return {**lists, gpu: list(dict.fromkeys(found))} if found else lists
 
 
 def scale(
@@ -81,40 +128,27 @@ def scale(
     counts = _counts(given.get(name), to)
     sharding = table.find("parallel.sharding").parameter
     folders = _folders(profiles)
-    shares: dict[str, Any] = {} if sharding in rest else {sharding: "fsdp"}
-    try:
-        many = build_any_job(as_job({**rest, **shares, name: str(max(counts[-1], 2))}), profile_dirs=folders)
-    except InputError:
-        many, shares = None, {}  # a program that has no FSDP shares as it does
-    alone = {key: value for key, value in rest.items() if key != sharding}
-    alone = _with_types_of(many, alone, folders)
+    several_words = rest if sharding in rest else {**rest, sharding: "fsdp"}
+    many = _built({**several_words, name: str(max(counts[-1], 2))}, folders)
+    if many is None:  # a program that has no FSDP shares as it does
+        several_words = rest
+    without = {key: value for key, value in rest.items() if key != sharding}
+    ways = (rest, without, several_words)  # some are for several devices alone, and some options need one
+    alone = next((one for one in ways if _built({**one, name: "1"}, folders) is not None), rest)
 
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         count = one[DATA]
-        return as_job({**alone, name: count} if count == "1" else {**rest, **shares, name: count})
+        return as_job({**(alone if count == "1" else several_words), name: count})
 
-    _answer(scaled(counts, keys_of, folders), out, svg)
+    _answer(scaled(counts, keys_of, folders, several_words.get(sharding)), out, svg)
 
 
-def _with_types_of(
-    many: ResolvedJob | TextbookJob | None, alone: dict[str, Any], folders: list[Path]
-) -> dict[str, Any]:
-    """The options of the run on one GPU, in the number formats that the run on several has where nobody named any.
-
-    Programs load weights in half precision on one GPU and in fp32 where FSDP shares them: that would be another run.
-    """
-    names = {key: table.find(key).parameter for key in ("precision", "weight_dtype")}
-    if not isinstance(many, ResolvedJob) or any(name in alone for name in names.values()):
-        return alone
-    precision = many.precision.replace("fsdp-", "amp-")  # whose policy is autocast on one device
-    own: dict[str, Any] = {**alone, names["precision"]: precision}
-    if precision.startswith("amp-"):
-        own[names["weight_dtype"]] = precision.removeprefix("amp-") if many.half_weights else "fp32"
+def _built(given: dict[str, Any], folders: list[Path]) -> ResolvedJob | TextbookJob | None:
+    """The job that options describe; None where they are refused."""
     try:
-        build_any_job(as_job(own), profile_dirs=folders)
-    except InputError:  # a program that has formats of its own on one device
-        return alone
-    return own
+        return build_any_job(as_job(given), profile_dirs=folders)
+    except InputError:
+        return None
 
 
 def _replica(given: Mapping[str, Any]) -> int:
@@ -157,7 +191,7 @@ def _folders(profiles: list[str] | None) -> list[Path]:
     return [Path(folder) for folder in profiles or ()]
 
 
-def _answer(found: Comparison, to: OutputChoice, svg: str | None) -> None:
+def _answer(found: Comparison, to: OutputChoice, svg: str | None) -> NoReturn:
     if svg is not None:
         save(svg, picture(found), "--svg")
     emit("compare", found, to)

@@ -29,7 +29,7 @@ class CheckRow:
 
     @property
     def status(self) -> str:
-        """pass | tight: it passed, and its band crosses the usable memory | fail | error: it could not be computed."""
+        """pass | tight: it passed, and its range crosses the usable memory | fail | error: it could not be computed."""
         if self.result is None:
             return "error"
         if not self.passed:
