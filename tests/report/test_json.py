@@ -78,6 +78,8 @@ KEYS = [
     "run",
     "data",
     "solved",
+    "run_unknown",
+    "limits",
 ]
 
 

@@ -191,7 +191,7 @@ def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
         usd_per_million_tokens=None if hour is None or not rate else hour / 3600 / rate * 1e6,
         wall_seconds=None if run is None else run.wall_seconds.likely,
         cost_usd=None if run is None or run.cost_usd is None else run.cost_usd.likely,
-        keeps_limits=None if run is None else not run.broken_limits,
+        keeps_limits=None if run is None and not found.limits else all(limit.kept for limit in found.limits),
         is_composed=bool(job.composed),
     )
 

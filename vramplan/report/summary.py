@@ -95,7 +95,7 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     width = max(NARROWEST, min(width, WIDEST))
     figures = ShownFigures(result)
     kept = [
-        _title(result, width),
+        _title(result, width) + _limits(result, width),
         _solved(result, width),
         _memory(result, figures, width),
         _plan(result, width),
@@ -155,6 +155,15 @@ def _title(result: FitResult, width: int) -> list[Line]:
     parts += [WEIGHTS.get(result.weight_dtype, f"{result.weight_dtype} weights")] if result.weight_dtype else []
     parts += sample_words(job)
     return wrap([Span(verdict, result.verdict), Span("  " + ", ".join(parts), "strong")], width, rest=2)[:2]
+
+
+def _limits(result: FitResult, width: int) -> list[Line]:
+    """The deadline and the budget that are not kept, or that cannot be judged, a line each."""
+    if not result.broken_limits:
+        return []
+    said = [] if result.run is None else on_demand.limit_words(result.run)
+    said += [limit.why for limit in result.limits if limit.kept is None]
+    return [line for words in said for line in paragraph("limit", [Span(words, "over")], width)]
 
 
 def _stands_in(job: Mapping[str, Any]) -> str:
@@ -255,12 +264,12 @@ def _time(result: FitResult, width: int) -> list[Line]:
 
 
 def _whole_run(result: FitResult, width: int) -> list[Line]:
-    """How long the run takes, and what it costs."""
-    if result.run is None:
+    """How long the run takes, and what it costs; or why nobody can say that, where no line above does."""
+    if result.run is not None:
+        return laid_out("run", list(map(item_of, on_demand.run_words(result.run))), width, 5)
+    if result.run_unknown is None or result.limits:
         return []
-    broken = on_demand.limit_words(result.run)
-    items = [item_of(words, "note" if words in broken else "") for words in on_demand.run_words(result.run)]
-    return laid_out("run", items, width, 5)
+    return paragraph("run", [Span(result.run_unknown, "note")], width)
 
 
 def _drawn(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:

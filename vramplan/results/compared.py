@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     usd_per_million_tokens: float | None
     wall_seconds: float | None  # of the whole run, where the job says how long it is
     cost_usd: float | None
-    keeps_limits: bool | None  # deadline and budget
+    keeps_limits: bool | None  # deadline and budget; False also where they cannot be judged
     is_composed: bool | None = None  # of techniques that were never traced together, so that less is known of it
     efficiency: float | None = None  # rate of a device over that of the smallest run that fits; `scale` alone
 
