@@ -401,4 +401,7 @@ def twice(several: list[TypedOption]) -> None:
         message = f"is given twice: {first.shown} and {second.shown}"
     else:
         message = f"is given twice, as {first.shown} and as {second.shown}"
-    raise UsageError(message, key=option, hint="keep one of them")
+    hint = "keep one of them"
+    if first.value != second.value:
+        hint += f": to change {first.shown}, as a remedy does, put {second.shown} in its place"
+    raise UsageError(message, key=option, hint=hint)

@@ -211,7 +211,9 @@ def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> Rent | None:
     if count % split:
         fields.refuse("gpu", f"{count} GPUs are no multiple of the {split} of a replica")
     elif data is not None and data * split != count:
-        way = f"leave one of the two out: {table.find('parallel.data').option}, or the number before the GPU"
+        replicas = f"the {data} replicas ({table.find('parallel.data').option}, --dp)"
+        which = replicas if split > 1 else table.find("parallel.data").option
+        way = f"leave one of the two out: {which}, or the number before the GPU"
         fields.refuse("gpu", f"{shown(node.text)} is {count} GPUs, and the job says {data * split}", hint=way)
     gpu: Node = Scalar(name, node.style, node.line, node.column)
     if is_size(name):
