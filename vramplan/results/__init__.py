@@ -189,9 +189,11 @@ class FitResult(NamedTuple):
         """That of the verdict.
 
         A tight job whose estimate is above the usable memory, and a run that breaks its deadline or budget, or of which
-        nobody can say whether it does, end as one that does not fit: `check` fails them too.
+        nobody can say whether it does, end as one that does not fit: `check` fails them too. So does a search for a
+        value that found none, whatever the figures of the one that is shown.
         """
-        if (self.verdict == TIGHT and self.headroom_bytes < 0) or self.broken_limits:
+        none_found = self.solved is not None and self.solved.value is None
+        if (self.verdict == TIGHT and self.headroom_bytes < 0) or self.broken_limits or none_found:
             return ExitCode.DOES_NOT_FIT
         return code_of(self.verdict, strict=strict)
 
