@@ -75,6 +75,17 @@ def test_a_budget_and_a_deadline_rule_rows_out() -> None:
     assert "none of them fits and keeps its limits" in none.out
 
 
+def test_a_run_whose_limits_cannot_be_judged_wins_nothing() -> None:
+    words = ("-m", "gpt2", "-g", "gtx-1080-ti,t4", "--precision", "fp16", "--tokens", "1M", "--deadline", "52w")
+    held = compared(*words)
+    assert [cell["keeps_limits"] for cell in held["cells"]] == [False, True]
+    assert {held["fastest"], held["cheapest_hour"]} == {1}
+    assert "of 1 of 2 no time is known" in run("compare", *words).out
+    alone = run("scale", "-m", "gpt2", "-g", "gtx-1080-ti", "--gpus", "2", "--tokens", "1M", "--deadline", "52w")
+    assert alone.code == 3
+    assert "is enough" not in alone.out
+
+
 def test_what_is_refused_is_a_row_and_the_rest_is_answered() -> None:
     document = compared("-m", "gpt2,no-such-model", "-g", "v100")
     assert [cell["error"] is None for cell in document["cells"]] == [True, False]

@@ -219,7 +219,7 @@ def _advice(found: Comparison) -> Iterator[str]:
     """Where to stop, and what texts advise."""
     possible = [cell for cell in found.cells if cell.is_possible]
     if not possible:
-        if any(cell.error is None for cell in found.cells):
+        if any(cell.error is None and not cell.is_unjudged for cell in found.cells):
             way = "exhaust one machine first, or split the model (--tensor, --pipeline)"
             yield f"no number of these GPUs is enough: {way}"
         return

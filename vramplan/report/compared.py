@@ -98,7 +98,7 @@ def winners(answer: Comparison) -> list[str]:
             said.append("no run has a rate or a price to compare: those of the GPU are not known")
     elif refused < len(answer.cells):
         said.append("none of them fits and keeps its limits")
-    unknown = sum(cell.keeps_limits is False and cell.wall_seconds is None for cell in answer.cells)
+    unknown = sum(cell.is_unjudged for cell in answer.cells)
     if unknown:
         of_all = f"of {unknown} of {len(answer.cells)} no time is known"
         said.append(f"{of_all}, so that no limit can be judged: they count as breaking theirs")

@@ -36,6 +36,11 @@ class Cell(NamedTuple):
     efficiency: float | None = None  # rate of a device over that of the smallest run that fits; `scale` alone
 
     @property
+    def is_unjudged(self) -> bool:
+        """Whether it has limits of which nobody can say whether it keeps them, as its time is not known."""
+        return self.keeps_limits is False and self.wall_seconds is None
+
+    @property
     def is_possible(self) -> bool:
         """Whether it fits, and keeps its deadline and its budget."""
         return self.verdict == "fits" and self.keeps_limits is not False
