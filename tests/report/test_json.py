@@ -80,6 +80,7 @@ KEYS = [
     "solved",
     "run_unknown",
     "limits",
+    "decisive",
 ]
 
 

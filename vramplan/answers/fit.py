@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
-from vramplan.answers.remarks import assumed, remarks
+from vramplan.answers.remarks import assumed, decisive, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.catalog.gpus import list_gpus
 from vramplan.engines import imported
@@ -190,6 +190,7 @@ def describe(
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = host_held(record, job, rung.schedule)
+    components = beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung)
     data, time, run = time_and_run(decision, host, total)
     limits = on_demand.limits_of(judged, run) if judged.length.has_limits else ()
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
@@ -206,7 +207,7 @@ def describe(
         total_parameters=total,
         trainable_parameters=trainable,
         peak=_peak(record, rung),
-        components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
+        components=components,
         overheads=overheads_of(rung.peak, judge),
         recommended=_recommended(rung, job, added),
         checkpoints=checkpoints,
@@ -230,6 +231,7 @@ def describe(
         run=run,
         run_unknown=on_demand.why_no_run(judged) if time is None and judged.length != NO_LENGTH else None,
         limits=limits,
+        decisive=decisive(judged, rung, components),
         data=data,
     )
     prints = wording_of(job).allocated_by

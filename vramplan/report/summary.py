@@ -105,21 +105,23 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         _repeated(result, width),
     ]
     left = MOST_LINES - sum(map(len, kept))
-    said = notes_without_card(result)
+    said = sorted(notes_without_card(result), key=lambda text: text not in result.decisive)
+    noted = _noted(said, result, width)
     lacking = result.verdict == DOES_NOT_FIT and bool(result.remedies)
-    if lacking and left < REMEDIES + bool(said) + 1:  # what makes a run fit is worth more than what it would cost
-        left += len(kept[5])
-        kept[5] = []
-    most = 2 if left > (7 if lacking else 5) else 1
+    for place in (5, 4):  # what makes a run fit, and why it does not, is worth more than what it would cost and take
+        if lacking and left < REMEDIES + noted + 1 and (place == 5 or result.decisive):
+            left += len(kept[place])
+            kept[place] = []
+    most = 2 if left - noted + bool(said) > (7 if lacking else 5) else 1
     assumed = _assumed(result, width, min(most, left - 2) if lacking else min(most, left))
     left -= len(assumed)
     host = _host(result, width, min(2, left))
     left -= len(host)
-    changes = _why_not(result, figures, width, left - bool(said) - (REMEDIES if lacking else 0))
+    changes = _why_not(result, figures, width, left - noted - (REMEDIES if lacking else 0))
     room = left - len(changes)
-    changes += _remedies(result, figures, width, room - bool(said)) or _remedies(result, figures, width, room)
+    changes += _remedies(result, figures, width, room - noted) or _remedies(result, figures, width, room)
     left -= len(changes)
-    advice = _advice(result, width, left - bool(said))
+    advice = _advice(result, width, left - noted)
     remarks = _notes(said, width, left - len(advice))
     title, solved, memory, plan, time, run, drawn, repeated = kept
     # at a width where even these do not fit, the last to be needed go first
@@ -128,6 +130,12 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         if sum(map(len, sections)) > MOST_LINES:
             sections.remove(spare)
     return [line for section in sections for line in section][:MOST_LINES]
+
+
+def _noted(said: Sequence[str], result: FitResult, width: int) -> int:
+    """The lines that notes have at least: all of the decisive ones, and one that counts the others."""
+    most = [len(paragraph("note", [Span(text, "note")], width)) for text in said if text in result.decisive]
+    return sum(most) + (len(said) > len(most))
 
 
 def notes_without_card(result: FitResult) -> list[str]:

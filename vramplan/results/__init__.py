@@ -169,6 +169,7 @@ class FitResult(NamedTuple):
     time: Time | None = None  # of a step; None: the peak rate of the GPU is not known, or the job is of equations
     run: Run | None = None  # the whole one, where the job says how long it is
     run_unknown: str | None = None  # why there is no run, although something of one is asked
+    decisive: tuple[str, ...] = ()  # the warnings that say why most of the memory of what does not fit is that large
     limits: tuple[Limit, ...] = ()  # the deadline and the budget that are asked, and whether they are kept
     data: Data | None = None  # what the input pipeline delivers, where the job says it
     allocated_by: str = "torch.cuda.max_memory_allocated()"  # what the program prints of the allocated bytes
@@ -293,6 +294,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "solved": None if result.solved is None else result.solved._asdict(),
         "run_unknown": result.run_unknown,
         "limits": [limit._asdict() for limit in result.limits],
+        "decisive": list(result.decisive),
     }
 
 
