@@ -67,7 +67,7 @@ def test_without_the_main_branch_one_snapshot_is_taken_and_two_are_asked_about(c
 
 
 def test_what_is_not_there_says_how_to_fetch_it(cache: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing is downloaded \(fetch it with: hf download no/such config.json\)"):
+    with pytest.raises(InputError, match=r"nothing is downloaded \(fetch it with: hf download no/such config.json;"):
         models.find_model("no/such")
     folder = put(cache)
     (folder / "blobs" / "blob-of-0123").unlink()  # a download that was broken off, or weights alone

@@ -172,6 +172,12 @@ def test_an_option_given_twice_names_both(words: tuple[str, ...], named: tuple[s
     assert all(name in told for name in named)
 
 
+def test_an_option_that_a_remedy_repeats_is_to_be_replaced() -> None:
+    told = run("fit", "gpt2", "-g", "v100", "--micro-batch", "16", "--micro-batch", "4").err
+    assert "put --micro-batch 4 in its place" in told
+    assert "in its place" not in run("fit", "gpt2", "-g", "v100", "--gpu", "v100").err
+
+
 @pytest.mark.parametrize("command", ["fit", "checkpoints", "timeline", "explain", "walkthrough", "measure"])
 def test_no_option_of_a_job_is_taken_twice(command: str) -> None:
     rows = table.parameters()
@@ -324,6 +330,17 @@ def test_replicas_of_several_gpus_are_told() -> None:
         assert "counts replicas" not in run(*split, *other).err
     assert "counts replicas" not in run(*split, "-g", "h100", "--gpus", "64", "--quiet").err
     assert "--gpu 24xh100 counts all" in run(*split[:5], "-g", "h100", "--gpus", "3").err
+    assert "note: --num-gpus counts replicas" in run(*split, "-g", "h100", "--num-gpus", "64").err
+
+
+@pytest.mark.parametrize("data", [("--dp", "2"), ("--gpus", "2")])
+def test_a_number_of_all_gpus_beside_replicas_is_no_news(data: tuple[str, str]) -> None:
+    words = ("fit", "-m", "llama-3.1-8b", "--tp", "2", *data, "--print", "job.parallel.data")
+    ran = run(*words, "-g", "4xa100")
+    assert (ran.out.strip(), ran.err) == ("2", "")
+    told = run(*words, "-g", "8xa100").err
+    assert "counts replicas" not in told
+    assert "the 2 replicas (--gpus, --dp)" in told
 
 
 def test_a_job_of_a_file_without_its_option(tmp_path: Path) -> None:

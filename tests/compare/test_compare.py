@@ -108,18 +108,30 @@ def test_limits_that_cannot_be_judged_are_not_kept() -> None:
     assert [cell["verdict"] for cell in document["cells"]] == ["fits", "fits", "fits"]
     assert [cell["keeps_limits"] for cell in document["cells"]] == [None, None, True]
     assert [document[name] for name in ("fastest", "cheapest", "cheapest_hour")] == [2, 2, 2]
-    assert "the rates of 24 GiB are not known" in document["cells"][0]["unjudged"]
-    assert "no price of v100 is known" in document["cells"][1]["unjudged"]
+    assert "of the GPU is known (24 GiB)" in document["cells"][0]["unjudged"]
+    assert "no price of the GPU is known: --price gives one" in document["cells"][1]["unjudged"]
     broken = run("compare", *words, "--deadline", "1s")
     assert broken.code == 3
     assert "fits (limit?)" in broken.out
     assert "none of them fits and keeps its limits" in broken.out
-    assert "--gpu 24 GiB: the rates of 24 GiB are not known" in broken.out
+    assert "not judged by its limits: --gpu 24 GiB" in broken.out
     assert "no run has a rate" not in broken.out
     free = compared(*words)
     assert [cell["unjudged"] for cell in free["cells"]] == [None, None, None]
     plan = refused("plan", "-m", "gpt2", "-g", "v100", "--tokens", "1B", "--budget", "5")
     assert "no price of v100 is known" in plan.err
+
+
+@pytest.mark.contract
+def test_a_run_whose_limits_cannot_be_judged_wins_nothing() -> None:
+    words = ("-m", "gpt2", "-g", "gtx-1080-ti,t4", "--precision", "fp16", "--tokens", "1M", "--deadline", "52w")
+    held = compared(*words)
+    assert [cell["keeps_limits"] for cell in held["cells"]] == [None, True]
+    assert {held["fastest"], held["cheapest_hour"]} == {1}
+    assert "cannot be judged" in run("compare", *words).out
+    alone = run("scale", "-m", "gpt2", "-g", "gtx-1080-ti", "--gpus", "2", "--tokens", "1M", "--deadline", "52w")
+    assert alone.code == 3
+    assert "is enough" not in alone.out
 
 
 def test_what_is_refused_is_a_row_and_the_rest_is_answered() -> None:

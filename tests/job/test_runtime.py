@@ -136,6 +136,7 @@ def test_quantized_weights_have_defaults_of_their_own() -> None:
         ),
         (LLAMA, {"runtime": "nanogpt"}, "model: llama is not in nanogpt: its only model is GPT"),
         (GPT2, {"runtime": "fms-fsdp"}, "model: gpt2 is not in fms-fsdp"),
+        (GPT2, {"runtime": "unsloth"}, "model: gpt2 is not modelled under unsloth (modelled there are llama"),
         (LLAMA, {"runtime": "unsloth", "parallel": {"data": 2}}, "parallel.data: unsloth trains on one device, not"),
         (LLAMA, {"runtime": "litgpt", "dropout": 0.1}, "dropout: 0.1 means nothing to litgpt"),
         (LLAMA, {"runtime": "litgpt", "frozen": ["embeddings"]}, "frozen: frozen parts are not modelled"),

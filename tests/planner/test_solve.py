@@ -14,7 +14,9 @@ from tests.cli.running import fit as command
 from tests.cli.running import run
 from vramplan import fit
 from vramplan.errors import InputError
+from vramplan.report.solved import solved_words
 from vramplan.results import FitResult
+from vramplan.results.solved import Solved
 
 QLORA: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -122,6 +124,25 @@ def test_the_fewest_devices() -> None:
     small = fit(model="gpt2", gpu="a100-80gb", gpus="auto").solved
     assert small is not None
     assert (small.value, small.next_value) == (1, None)
+
+
+@pytest.mark.contract
+def test_where_no_number_of_devices_fits_the_most_are_shown() -> None:
+    keys: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "t4", "global_batch_size": 2, "micro_batch_size": 1}
+    result = fit(**keys, gpus="auto")
+    assert result.solved is not None
+    assert result.solved.value is None
+    assert result.solved.bound == "with 2 devices it does not fit for certain; the figures are those with 2"
+    assert result.job["parallel"]["data"] == 2
+    assert result.peak.device_bytes < fit(**keys).peak.device_bytes
+    assert result._replace(verdict="tight", headroom_bytes=1).exit_code(strict=False) == 3  # nothing was found
+
+
+@pytest.mark.contract
+def test_what_needs_more_than_there_is_is_not_called_tight() -> None:
+    above = Solved("parallel.data", 8, True, "--gpus 8", 7, "tight", 35 << 30, 31 << 30, None)
+    assert solved_words(above, {}).endswith("it needs 35.00 of 31.00 GiB: more likely than not it does not fit.")
+    assert solved_words(above._replace(next_device_bytes=30 << 30), {}).endswith("31.00 GiB: tight.")
 
 
 @pytest.mark.sweep(3)

@@ -78,6 +78,9 @@ KEYS = [
     "run",
     "data",
     "solved",
+    "run_unknown",
+    "limits",
+    "decisive",
 ]
 
 

@@ -54,6 +54,22 @@ def test_every_example_is_one_screen(example: FitResult) -> None:
     check_screen(example, tuple(range(40, 201, 4)))
 
 
+def test_what_makes_most_of_the_memory_so_large_is_said_where_it_does_not_fit() -> None:
+    keys: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "rtx-4090", "quantization": "nf4", "micro_batch_size": 1}
+    keys |= {"adapter": {"kind": "lora"}, "sequence_length": 512}
+    result = vramplan.fit(**keys)
+    (said,) = result.decisive
+    assert said.startswith("nf4 is of linear layers, which experts are not in Transformers 5: they stay in 16 bits")
+    assert said in result.warnings
+    check_screen(result, (60, 80, 100))
+    text = plain(result)
+    assert said in " ".join(text.split())
+    assert text.count("fits") == REMEDIES
+    roomy = vramplan.fit(**keys | {"gpu": "h200"})
+    assert (roomy.verdict, roomy.decisive) == ("fits", ())
+    assert roomy.warnings == result.warnings[: len(roomy.warnings)]
+
+
 @pytest.mark.sweep(24)
 @settings(max_examples=16)
 @given(jobs())

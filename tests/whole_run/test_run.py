@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.cli.running import run, valid
 from tests.gates.test_matrix import file_of
 from vramplan import fit
+from vramplan.answers.gate import gate
 from vramplan.catalog import locate
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.grids import load_grid
@@ -112,6 +113,57 @@ def test_a_deadline_that_is_missed_is_a_failed_gate_and_says_what_would_do(tmp_p
     assert (code, row["passed"]) == (3, False)
     assert any("the budget is 1 USD" in reason for reason in row["reasons"])
     assert run("check", path).code == 3
+
+
+def test_a_limit_that_cannot_be_judged_is_not_kept_and_says_what_is_missing(tmp_path: Path) -> None:
+    unknown = {**JOB, "gpu": "80 GiB", "micro_batch_size": 1}
+    document = answered(**unknown, tokens="1B", deadline="36h", budget="5")
+    deadline, budget = document["limits"]
+    assert (deadline["key"], deadline["kept"], budget["key"], budget["kept"]) == ("deadline", None, "budget", None)
+    assert "cannot be judged: no memory bandwidth of the GPU is known (80 GiB)" in deadline["why"]
+    assert "--price" in budget["why"]
+    assert "--price" not in answered(**unknown, tokens="1B", budget="5", price="2")["limits"][0]["why"]
+    assert (document["verdict"], document["exit_code"]) == ("fits", 3)
+    assert {deadline["why"], budget["why"]} <= set(document["warnings"])
+    small = {"model": "gpt2", "gpu": "gtx-1080-ti", "precision": "amp-fp16"}
+    path = file_of(tmp_path, {**JOB, **small, "micro_batch_size": 1, "name": "a", "tokens": "1B", "deadline": "52w"})
+    row = json.loads(run("check", path, "--format", "json").out)["results"][0]
+    assert (row["passed"], row["exit_code"]) == (False, 3)
+    assert "cannot be judged" in row["reasons"][0]
+
+
+def test_a_budget_without_a_price_is_not_kept() -> None:
+    priceless = {**JOB, "gpu": "gtx-1080", "model": "gpt2", "micro_batch_size": 1, "precision": "fp32"}
+    document = answered(**priceless, tokens="1M", budget="5000", deadline="52w")
+    assert [limit["kept"] for limit in document["limits"]] == [True, None]
+    assert document["limits"][1]["why"].endswith("no price of the GPU is known: --price gives one")
+    assert document["exit_code"] == 3
+    assert answered(**priceless, tokens="1M", budget="5000", price="1")["exit_code"] == 0
+
+
+def test_a_tight_run_has_limits_too() -> None:
+    asked = {**JOB, "tokens": "1B", "budget": 1}
+    job, result = build_any_job(asked), fit(**asked)
+    tight = result._replace(verdict="tight", headroom_bytes=1)
+    for strict in (False, True):
+        row = gate(tight, job, strict=strict)
+        assert (row.passed, row.exit_code, row.reasons) == (False, 3, result.broken_limits)
+        assert tight.exit_code(strict=strict) == 3
+
+
+def test_a_broken_limit_has_a_line_of_its_own_under_the_verdict() -> None:
+    said = run("fit", *WORDS, "--tokens", "1B", "--deadline", "1h", "--budget", "1").out.splitlines()
+    assert said[1].split()[:3] == ["limit", "misses", "the"]
+    assert said[2].split()[:3] == ["limit", "exceeds", "the"]
+    assert max(map(len, said)) <= 80
+    kept = run("fit", *WORDS, "--tokens", "1B", "--deadline", "52w").out
+    assert "limit " not in kept
+
+
+def test_why_a_run_has_no_time_is_said_where_one_is_asked() -> None:
+    words = ("fit", "-m", "gpt2", "-g", "24 GiB", "--micro-batch", "1")
+    assert "no memory bandwidth of the GPU is known" in " ".join(run(*words, "--samples", "52k").out.split())
+    assert "bandwidth" not in run(*words).out
 
 
 def test_data_that_come_too_slowly_bound_the_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.answers import on_demand
 from vramplan.answers.components import parameters_of_all
 from vramplan.answers.fit import time_and_run
 from vramplan.planner.decision import is_worth_a_look, looked_at
@@ -10,7 +11,7 @@ from vramplan.planner.replays import Replays
 from vramplan.planner.timed import host_held
 from vramplan.planner.verdict import chosen_for
 from vramplan.results import FITS
-from vramplan.results.run import Run
+from vramplan.results.run import Limit, Run
 from vramplan.results.time import Time
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
@@ -28,6 +29,7 @@ class Brief(NamedTuple):
     time: Time | None  # None where no peak rate of the GPU is known; of a run that fits, or that has a length
     run: Run | None  # None where the job does not say how long it trains
     is_estimated: bool  # what the allocator reserves, where the whole answer simulates it
+    limits: tuple[Limit, ...] = ()  # the deadline and the budget, and whether they are kept
 
 
 def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
@@ -48,5 +50,6 @@ def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None,
         record = decision.record
         parameters = 0 if job.length == NO_LENGTH else parameters_of_all(job, record)[0]
         _, time, run = time_and_run(decision, host_held(record, job, rung.schedule), parameters)
+    limits = on_demand.limits_of(judged, run) if job.length.has_limits else ()
     devices = job.data_parallel_size * (job.split or Split()).devices
-    return Brief(judged, rung, judge.usable_bytes, devices, time, run, is_estimated)
+    return Brief(judged, rung, judge.usable_bytes, devices, time, run, is_estimated, limits)

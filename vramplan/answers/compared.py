@@ -23,7 +23,7 @@ from vramplan.planner.decision import ALWAYS
 from vramplan.planner.setups import iteration_of
 from vramplan.results import FITS, TIGHT
 from vramplan.results.compared import Cell, Comparison
-from vramplan.results.run import Run
+from vramplan.results.run import Limit
 from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import AnyJob, TextbookJob
 
@@ -227,16 +227,12 @@ class Prices:
         return self.known[key]
 
 
-def _unjudged(job: ResolvedJob, run: Run | None) -> str | None:
+def _unjudged(limits: Iterable[Limit]) -> str | None:
     """Why the deadline or the budget of a run cannot be judged; None where they can, or one is broken anyway."""
-    length = job.length
-    if length.deadline_seconds is None and length.budget_usd is None:
+    every = tuple(limits)
+    if any(one.kept is False for one in every):
         return None
-    if run is None:
-        return f"the rates of {job.gpu.name} are not known, so nobody knows how long the run takes"
-    if length.budget_usd is not None and run.cost_usd is None and not run.broken_limits:
-        return f"no price of {job.gpu.name} is known to judge the budget by (--price)"
-    return None
+    return next((one.why for one in every if one.kept is None), None)
 
 
 def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
@@ -246,7 +242,7 @@ def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
     hour = None if each is None else each * found.devices
     fits = rung.verdict == FITS
     rate = None if time is None or not fits else time.tokens_per_second
-    unjudged = _unjudged(job, run)
+    unjudged = _unjudged(found.limits)
     return Cell(
         options=options,
         verdict=rung.verdict,

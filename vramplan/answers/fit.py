@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
-from vramplan.answers.remarks import assumed, remarks
+from vramplan.answers.remarks import assumed, decisive, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.catalog.gpus import list_gpus
 from vramplan.engines import imported
@@ -22,7 +22,7 @@ from vramplan.planner.decision import ALWAYS, Decision, decide
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
-from vramplan.planner.time.rates import rate_key
+from vramplan.planner.time.rates import missing_rate
 from vramplan.planner.timed import host_held, step_time
 from vramplan.replay.models.parts import is_batch_normalised
 from vramplan.replay.placed import checkpoint_ranges_in
@@ -190,7 +190,9 @@ def describe(
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = host_held(record, job, rung.schedule)
+    components = beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung)
     data, time, run = time_and_run(decision, host, total)
+    limits = on_demand.limits_of(judged, run) if judged.length.has_limits else ()
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -205,7 +207,7 @@ def describe(
         total_parameters=total,
         trainable_parameters=trainable,
         peak=_peak(record, rung),
-        components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
+        components=components,
         overheads=overheads_of(rung.peak, judge),
         recommended=_recommended(rung, job, added),
         checkpoints=checkpoints,
@@ -215,7 +217,7 @@ def describe(
         warnings=(
             *remarks(decision, host, own_parameters(job, record)),
             *map(_left_out, left_out),
-            *(() if run is None else run.broken_limits),
+            *(limit.why for limit in limits if not limit.kept),
         ),
         active_parameters=_active(job, total),
         stages=_stages(decision),
@@ -227,6 +229,9 @@ def describe(
         weight_dtype=weight_dtype_of(judged),
         time=time,
         run=run,
+        run_unknown=on_demand.why_no_run(judged) if time is None and judged.length != NO_LENGTH else None,
+        limits=limits,
+        decisive=decisive(judged, rung, components),
         data=data,
     )
     prints = wording_of(job).allocated_by
@@ -243,8 +248,10 @@ def weight_dtype_of(job: ResolvedJob) -> str:
 
 
 def _without_time(job: ResolvedJob) -> tuple[Assumption, ...]:
-    key = "gpu.memory_bandwidth" if job.gpu.memory_bandwidth_bytes_per_s is None else f"gpu.{rate_key(job)}"
-    return (Assumption(key, None, f"unknown for {job.gpu.name}: no step time is given"),)
+    missing = missing_rate(job)
+    if missing is None:
+        return ()
+    return (Assumption(f"gpu.{missing[0]}", None, f"unknown for {job.gpu.name}: no step time is given"),)
 
 
 def _left_out(file: str) -> str:

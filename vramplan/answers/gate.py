@@ -27,6 +27,11 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
         return False, ExitCode.DOES_NOT_FIT, [f"the job expects {job.expect}, and the verdict is {verdict}"]
     if verdict == DOES_NOT_FIT:
         return False, ExitCode.DOES_NOT_FIT, ["does not fit"]
+    if verdict == TIGHT and result.headroom_bytes < 0:
+        reason = "tight, and the estimate is above the usable memory: more likely than not it does not fit"
+        return False, ExitCode.DOES_NOT_FIT, [reason]
+    if result.broken_limits:
+        return False, ExitCode.DOES_NOT_FIT, list(result.broken_limits)
     if verdict == TIGHT:
         if result.headroom_bytes < 0:
             reason = "tight, and the estimate is above the usable memory: more likely than not it does not fit"
@@ -35,18 +40,11 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
         if strict:
             return False, ExitCode.TIGHT, [reason]
         return True, ExitCode.OK, [reason]
-    broken = result.broken_limits if isinstance(result, Figures) else _limits(result)
-    if broken:
-        return False, ExitCode.DOES_NOT_FIT, list(broken)
     if result.utilization > job.max_utilization:
         used = ceil(1000 * result.utilization) / 10  # up: what is above the limit is not shown as if it were at it
         reason = f"utilization {used:.1f}% is above max_utilization {100 * job.max_utilization:.4g}%"
         return False, ExitCode.DOES_NOT_FIT, [reason]
     return True, ExitCode.OK, []
-
-
-def _limits(result: FitResult) -> tuple[str, ...]:
-    return () if result.run is None else result.run.broken_limits
 
 
 MOST_REMEDIES = 3  # that a gate names in words; the document has all

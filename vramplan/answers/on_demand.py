@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from vramplan.planner.reserving import remarks as remarks
     from vramplan.planner.staged import rows_of_stages as rows_of_stages
     from vramplan.planner.textbook.advice import advise as advise
+    from vramplan.planner.whole_run import limits_of as limits_of
     from vramplan.planner.whole_run import timed as timed
+    from vramplan.planner.whole_run import why_no_run as why_no_run
     from vramplan.replay.models.experts import active_parameters as active_parameters
     from vramplan.replay.sharding.replicated import BUCKET_BYTES as BUCKET_BYTES
     from vramplan.replay.sharding.units import REDUCED as REDUCED
@@ -43,7 +45,11 @@ MODULES = {
     "vramplan.planner.narrowing": ("narrower",),
     "vramplan.planner.reserving": ("of_varied_lengths", "remarks"),
     "vramplan.planner.staged": ("rows_of_stages",),
-    "vramplan.planner.whole_run": ("timed",),
+    "vramplan.planner.whole_run": (
+        "limits_of",
+        "timed",
+        "why_no_run",
+    ),
     "vramplan.replay.models.experts": ("active_parameters",),
     "vramplan.replay.sharding.replicated": ("BUCKET_BYTES",),
     "vramplan.replay.sharding.units": ("REDUCED",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.job.echo import allocator_of
@@ -12,7 +14,7 @@ from vramplan.planner.decision import MOST_EVENTS, Decision, shares_states
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
-from vramplan.results import FITS, TIGHT, Host
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, Host
 from vramplan.units import format_gib, format_needed_gib
 from vramplan.values.job import Assumption, ResolvedJob
 
@@ -67,6 +69,14 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
         *_beside(decision),
         *_by_the_allocator(decision),
     )
+
+
+def decisive(job: ResolvedJob, rung: Rung, components: Iterable[Component]) -> tuple[str, ...]:
+    """The warnings that say why a part is as large as it is, where it is most of the memory of what does not fit."""
+    if rung.verdict != DOES_NOT_FIT or not job.reasons:
+        return ()
+    most = {part.name for part in components if 2 * part.bytes > rung.peak.device}
+    return tuple(said for part, said in job.reasons if part in most)
 
 
 def _taken(job: ResolvedJob, choice: Choice) -> list[Assumption]:

@@ -96,7 +96,7 @@ class Session:
         with self._lock, self.open():
             if isinstance(job, TextbookJob):
                 return figures_of(answer(job, no_gpus, self.replays))
-            if job.length.deadline_seconds is not None or job.length.budget_usd is not None:
+            if job.length.has_limits:
                 decision = decide(job, self.replays, whole_ladder=False, closer_from=IN_DOUBT)
                 return figures_of(describe(decision, with_remedies=False))
 
@@ -126,5 +126,5 @@ def figures_of(result: FitResult) -> Figures:
         headroom_bytes=result.headroom_bytes,
         utilization=result.utilization,
         peak=PeakFigures(peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes, peak.low_bytes, peak.high_bytes),
-        broken_limits=() if result.run is None else result.run.broken_limits,
+        broken_limits=result.broken_limits,
     )

@@ -82,7 +82,7 @@ def solved_answer(
     larger_gpus: Callable[[], Iterable[Gpu]],
     replays: Replays | None = None,
 ) -> FitResult:
-    """The whole answer with the unknown solved for; with its smallest value where none fits. Raises InputError."""
+    """The whole answer with the unknown solved for; where none fits, with its smallest value, or the most devices."""
     if isinstance(job, TextbookJob):
         raise UsageError("the equations of texts are not solved for a key", key="--max", hint="another --runtime")
     replays = kept() if replays is None else replays

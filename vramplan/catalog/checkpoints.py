@@ -53,8 +53,9 @@ def _of_repository(name: str, unknown: InputError, dirs: Sequence[Path]) -> Foun
     if not hub.is_repository(name):
         raise unknown
     hint = unknown.problems[0].hint or ""
+    near = hint if hint.startswith("did you mean") else "vramplan models lists what is modelled"
     try:
-        path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
+        path, commit = hub.cached_config(name, near)
     except InputError:
         found = _named(name, dirs)
         if found is not None:

@@ -68,6 +68,7 @@ class Fields:
 
     def __init__(self, node: Mapping, sink: Sink, path: str = "") -> None:
         self.node, self.sink, self.path = node, sink, path
+        self.for_a_list = ""  # what to do about a list where one value is expected; {} stands for the key
 
     @property
     def names(self) -> list[str]:
@@ -283,7 +284,8 @@ class Fields:
         if node is None:
             return None
         if not isinstance(node, Scalar):
-            self.problem(name, f"expected {what}, not {_kind(node)}")
+            hint = self.for_a_list.format(name) if isinstance(node, Sequence) else ""
+            self.problem(name, f"expected {what}, not {_kind(node)}", hint=hint or None)
             return None
         return None if node.is_null else node
 

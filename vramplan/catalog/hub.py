@@ -19,6 +19,21 @@ CONFIG = "config.json"
 _NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.][\w./-]*))?")
 
 
+_ADDRESS = re.compile(
+    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<repository>[\w.-]+/[\w.-]+)"
+    r"(?:/(?:tree|blob|resolve|raw)/(?P<revision>[\w.-]+)(?:/.*)?)?/?"
+)
+
+
+def of_address(text: str) -> str:
+    """The `org/name` or `org/name@revision` of the address of a model's page on the hub; any other text as it is."""
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None:
+        return text
+    revision = found["revision"]
+    return found["repository"] if revision in (None, MAIN) else f"{found['repository']}@{revision}"
+
+
 def is_repository(text: str) -> bool:
     """Whether `text` has the form `org/name` or `org/name@revision`."""
     return _NAME.fullmatch(text) is not None and ".." not in text

@@ -49,6 +49,10 @@ class ModelProfile(Profile):
         return {"sliding_window": None, "layer_input_size": None, **values}
 
 
+OF_HUB = ("huggingface.co/", "hf.co/")
+"""What the address of a page of the hub has in it."""
+
+
 @once
 def load_model_profile(path: Path | str) -> ModelProfile:
     """Read one model profile. Raises InputError with every problem of the file."""
@@ -72,8 +76,10 @@ def find_model(
 
     A name of the Hugging Face hub that is no alias is looked up in the local cache; one without its organisation is
     taken for the shape that it says. With the shape, the sizes that were
-    left to the configuration class. Raises InputError.
+    left to the configuration class. The address of a page of the hub is its repository. Raises InputError.
     """
+    if any(address in name for address in OF_HUB):
+        name = imported("vramplan.catalog.hub:of_address")(name)
     if locate.is_path(name):
         path = locate.resolve_path(name, base_dir)
         if os.path.isdir(path):

@@ -24,6 +24,7 @@ _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
 OF_ALL = f"vramplan compare -g {EVERY_GPU} looks at every GPU whose rent is published, and names the cheapest that fits"
+NEAR_FAMILY = 0.7  # as the beginnings of two models of one kind: llama and lama, gemma and gema
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
 
 
@@ -39,7 +40,9 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         plain = [one for one in named if "/" not in one]
         hint = _sizes(word, names) or _begun(word, named, named)
         hint = hint or near_matches(word, plain, NEAR, named) or _begun(_near_beginning(word, plain), plain, named)
-        hint = hint or near_matches(word, plain, named=named) or near_matches(word, named, named=named)
+        hint = (
+            hint or near_matches(word, plain, named=named) or near_matches(word, _of_its_kind(word, named), named=named)
+        )
     if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
@@ -91,6 +94,17 @@ def _known(kind: Kind, names: Sequence[str]) -> str:
     if kind in LISTED and len(names) > FEW:
         return f"vramplan {kind} lists all {len(names)}"
     return "known: " + ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
+
+
+def _of_its_kind(word: str, known: Iterable[str]) -> list[str]:
+    """The names that begin as a word does behind its organisation: `facebook/dinov2-large` is no `facebook/bart-large`.
+
+    The organisation and the size are most of such names, and alike in models of all kinds.
+    """
+    begin = _family_of(word.rpartition("/")[2])
+    beginnings = {one: _family_of(one.rpartition("/")[2]) for one in known}
+    near = set(closest(begin, set(beginnings.values()), len(beginnings), NEAR_FAMILY)) if begin else set()
+    return [one for one, family in beginnings.items() if family in near]
 
 
 def _sizes(word: str, known: Sequence[str]) -> str | None:

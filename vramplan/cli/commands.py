@@ -86,7 +86,9 @@ class Commands(TyperGroup):
         if args:
             args = [OTHER_NAMES.get(args[0], args[0]), *args[1:]]
         if args and args[0] not in COMMANDS:
-            hint = named("vramplan.cli.meant:command")(args[0]) or near_matches(args[0], [*COMMANDS, *OTHER_NAMES])
+            hint = named("vramplan.cli.meant:command")(args[0], args[1:]) or near_matches(
+                args[0], [*COMMANDS, *OTHER_NAMES]
+            )
             ctx.fail(f"no such command {args[0]!r}" + (f" ({hint})" if hint else ""))
         return super().resolve_command(ctx, args)
 

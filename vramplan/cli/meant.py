@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vramplan.catalog.locate import shipped_called
@@ -52,6 +53,15 @@ OPTIONS = {
     ),
     "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
     "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
+    "--format csv": ("csv",),
+    "--format markdown": ("markdown", "md"),
+    "--format yaml": ("yaml", "yml"),
+    "--format json, yaml, csv or markdown says how the answer is written; `> FILE` behind the command, where to": (
+        *("o", "output", "out", "outfile", "output-file", "output-format", "save", "fmt"),
+    ),
+    "the task belongs to the model: --loss classification, or a job file with model: {family: bert, task: cls, ...}": (
+        *("task", "model-task"),
+    ),
     "--details shows every table": ("verbose", "v", "full", "all"),
 }
 """What to do, and the options without their dashes that ask for it."""
@@ -68,6 +78,9 @@ COMMANDS = {
     "check": ("gate", "ci", "verify", "lint"),
 }
 
+
+KINDS = ("gpus", "models", "runtimes", "profiles")
+"""Commands that list what there is."""
 
 SUBJECT = ("m", "g", "model", "gpu")
 OF_FILES = "a file has the jobs; `vramplan fit -m M -g G --strict` is a gate for one job without a file"
@@ -110,9 +123,18 @@ def _runtime(word: str) -> str | None:
     return shipped_called("runtimes", word.removeprefix("use-"))
 
 
-def command(name: str) -> str | None:
-    """What to do instead of a command that there is not."""
+LISTED = ("list", "ls", "show")
+"""What people write before what they want to see."""
+
+
+def command(name: str, behind: Sequence[str] = ()) -> str | None:
+    """What to do instead of a command that there is not; `behind` are the words that follow it."""
     word = name.lower().replace("_", "-")
+    if word in LISTED and behind and behind[0].lower() in KINDS:
+        return f"did you mean {behind[0].lower()}?"
+    if shipped_called("models", name) is not None:
+        gpu = behind[0] if behind and not behind[0].startswith("-") else "GPU"
+        return f"did you mean vramplan fit -m {name} -g {gpu}?"
     for meant, words in COMMANDS.items():
         if word in words:
             return meant if " " in meant else f"did you mean {meant}?"

@@ -12,6 +12,9 @@ from vramplan.cli.typed import DATA, NODES, TypedOption, is_quiet, names_of, twi
 from vramplan.errors import UsageError
 from vramplan.options.words import SPLITS
 
+OF_REPLICAS = ("--data", "--data-parallel", "--data-parallel-size", "--dp")
+"""Names of `--gpus` that nobody takes for the number of all GPUs."""
+
 
 def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The devices of all nodes for those of one, where nodes are counted."""
@@ -59,20 +62,29 @@ def _whole(text: str | None, option: str) -> int:
 
 
 def tell(found: list[TypedOption]) -> None:
-    """Say how many GPUs `--gpus` makes beside degrees that split the model: it counts replicas, not all GPUs."""
+    """Say how many GPUs `--gpus` makes beside degrees that split the model: it counts replicas, not all GPUs.
+
+    Nothing is said where the option is called after the replicas, or where the GPU is typed with a number of all.
+    """
     by_name = {one.parameter.name: one for one in found if one.parameter is not None}
     data, splits = by_name[DATA], [by_name[name] for name in SPLITS if name in by_name]
     degrees = [one.value or "" for one in (data, *splits)]
-    if data.spelling == "--data" or is_quiet(found) or not all(re.fullmatch(r"[1-9]\d{0,8}", one) for one in degrees):
+    if (
+        data.spelling in OF_REPLICAS
+        or is_quiet(found)
+        or not all(re.fullmatch(r"[1-9]\d{0,8}", one) for one in degrees)
+    ):
+        return
+    gpu = by_name.get("gpu")
+    if gpu is not None and named("vramplan.job.spelled:counted")(gpu.value) is not None:
         return
     replicas, *each = map(int, degrees)
     if replicas == 1 or prod(each) == 1:
         return
     words = " ".join(one.shown for one in splits)
-    gpu = by_name.get("gpu")
     name = "GPU" if gpu is None else gpu.value
     count = replicas if replicas % prod(each) == 0 else replicas * prod(each)
     say(
-        f"note: --gpus counts replicas: {replicas} of {prod(each)} GPUs each ({words}), "
+        f"note: {data.spelling} counts replicas: {replicas} of {prod(each)} GPUs each ({words}), "
         f"{replicas * prod(each):,} in all; --gpu {count}x{name} counts all"
     )

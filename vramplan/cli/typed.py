@@ -39,6 +39,7 @@ class TypedOption(NamedTuple):
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
     found = _WordsReader(command, context, words).read()
+    found = _job_of_its_file(found)
     given = {one.parameter.name for one in found if one.parameter is not None}
     if NODES.name in given:
         found = named("vramplan.cli.replicas:of_all_nodes")(found, command)
@@ -57,6 +58,17 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
         else:
             result += [one.spelling, one.value]
     return [*result, *(("--", *rest) if any(word.startswith("-") and word != "-" for word in rest) else rest)]
+
+
+def _job_of_its_file(found: list[TypedOption]) -> list[TypedOption]:
+    """`jobs.yaml --job full` is `--job jobs.yaml#full`, as `check` takes it."""
+    jobs = [one for one in found if one.parameter is not None and one.parameter.name == "job"]
+    files = [one for one in jobs if one.value is not None and _is_file(one.value)]
+    names = [one for one in jobs if one not in files and "#" not in (one.value or "")]
+    if len(files) != 1 or len(names) != 1 or len(jobs) != 2 or getattr(jobs[0].parameter, "multiple", False):
+        return found
+    whole = files[0]._replace(value=f"{files[0].value}#{names[0].value}")
+    return [whole if one is files[0] else one for one in found if one is not names[0]]
 
 
 def names_of(command: Any) -> dict[str, Any]:
@@ -402,4 +414,7 @@ def twice(several: list[TypedOption]) -> None:
         message = f"is given twice: {first.shown} and {second.shown}"
     else:
         message = f"is given twice, as {first.shown} and as {second.shown}"
-    raise UsageError(message, key=option, hint="keep one of them")
+    hint = "keep one of them"
+    if first.value != second.value:
+        hint += f": to change {first.shown}, as a remedy does, put {second.shown} in its place"
+    raise UsageError(message, key=option, hint=hint)

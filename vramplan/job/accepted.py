@@ -32,7 +32,8 @@ NOUNS = {
 NOTHING = ("none", "estimate")  # words that ask for no code
 WORDS = ("precision", "optimizer", "attention", "activation_checkpointing")  # keys whose words decide much else
 RESOLVED = ("auto", "sdpa")  # words that stand for others
-KEY_OF = {"family": "model", "quantized_precision": "precision"}
+FAMILY, FAMILY_KEY = "family", "model"
+KEY_OF = {FAMILY: FAMILY_KEY, "quantized_precision": "precision"}
 """The key of a job behind a word that is called differently in a runtime profile."""
 
 
@@ -110,6 +111,10 @@ def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str) -> b
     at = (fields.fields("parallel") or fields) if key == "sharding" else fields
     hint = "leave it out" if known == ("none",) else f"it has {', '.join(known)}"
     note = runtime.notes.get(f"only_{key}")
+    if key == FAMILY and not note:  # nothing says that the program lacks it: it was never looked at there
+        message = f"{word} is not modelled under {runtime.name}"
+        at.refuse(FAMILY_KEY, message, hint=f"modelled there are {', '.join(known)}; or another --runtime")
+        return True
     refuse(at, KEY_OF.get(key, key), word, runtime, f"{hint}; or another --runtime", note)
     return True
 
@@ -117,7 +122,7 @@ def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str) -> b
 def words_of(job: ResolvedJob) -> dict[str, tuple[str, ...]]:
     """The words of a job that a program may not have, by the key."""
     return {
-        "family": (job.model.published_family or job.model.family,),
+        FAMILY: (job.model.published_family or job.model.family,),
         "precision": (job.precision,),
         "optimizer": (job.optimizer,),
         "adapter": ("none" if job.adapter is None else job.adapter.kind,),

@@ -11,6 +11,7 @@ from vramplan.catalog.fields import shown
 from vramplan.catalog.grids import find_grid, parse_intensity_g_per_kwh
 from vramplan.catalog.prices import purchases_of, rents_of
 from vramplan.errors import InputError
+from vramplan.job.counts import ungrouped
 from vramplan.options import table
 from vramplan.units import parse_size_bytes
 from vramplan.values.length import Length, Price
@@ -34,7 +35,8 @@ _UNITS = {
 }
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII | re.IGNORECASE)
 _MONEY = re.compile(
-    r"(?:usd|\$)?\s*(\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,6})?)\s*([km]?)\s*(?:usd|\$)?", re.ASCII | re.IGNORECASE
+    r"(?:usd|\$)?\s*(\d{1,3}(?:[,_]\d{3}){1,3}(?:\.\d{1,6})?|\d{1,12}(?:\.\d{1,6})?)\s*([km]?)\s*(?:usd|\$)?",
+    re.ASCII | re.IGNORECASE,
 )
 _AN_HOUR = re.compile(r"\s*/\s*(?:h|hr|hour|gpu-hour)$", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 1.0, "k": 1e3, "m": 1e6}
@@ -49,7 +51,8 @@ def length_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None) -> 
         hint = f"give one of {_options(LENGTHS)}"
         fields.refuse(given[1], f"{given[0]} says how long the run is already", hint=hint)
     alone = [key for key in OF_A_RUN if getattr(raw, key) is not None]
-    if not given and alone:
+    unread = any(fields.given(key) and getattr(raw, key) is None for key in LENGTHS)  # which is refused already
+    if not given and not unread and alone:
         what = "of what?" if alone[0] == "epochs" else "belongs to a run, and nobody says how long it is"
         fields.refuse(alone[0], what, hint=f"give one of {_options(LENGTHS)}")
     if model is not None and model.task == "image" and (raw.tokens or raw.compute_optimal):
@@ -94,7 +97,7 @@ def _seconds(text: str) -> float | None:
 
 def _usd(text: str) -> float | None:
     found = _MONEY.fullmatch(text)
-    return None if found is None else float(found[1].replace(",", "")) * _POWERS[found[2].lower()]
+    return None if found is None else float(ungrouped(found[1])) * _POWERS[found[2].lower()]
 
 
 def _price(resolver: Resolver, gpu: Gpu | None, *, asked: bool) -> tuple[Price | None, int]:

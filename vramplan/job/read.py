@@ -13,6 +13,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
+from vramplan.engines import imported
 from vramplan.errors import UsageError
 from vramplan.job.counts import parameter_count
 from vramplan.job.spelled import spelled_out
@@ -82,6 +83,8 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     `in_file`: the job has a name and may be a validation case.
     """
     known = table.inside()
+    if in_file:
+        fields.for_a_list = "matrix: {{{}: [...]}} makes a job of each value"
     fields.reject_unknown((*known, *words.CASE_KEYS) if in_file else known, _meant)
     spelled = spelled_out(fields)
     raw = RawJob(fields)
@@ -104,8 +107,28 @@ def _meant(name: str) -> str | None:
     """The hint for a key that is the name of an option of the command line."""
     option = table.named_by_flag(name)
     if option is None:
-        return None
+        return _shortcut(name)
     return f"did you mean {option.group}: {{{option.name}: ...}}?" if option.group else f"did you mean {option.key}?"
+
+
+BESIDE = {"adapter": "rank: 16"}
+"""What people say beside the kind of a group."""
+
+
+def _shortcut(name: str) -> str | None:
+    """The hint for a key that is a shortcut of the command line: the keys that it stands for."""
+    flag = "--" + name.replace("_", "-")
+    shortcuts = imported("vramplan.options.shortcuts:SHORTCUTS")
+    means = next((one.means for one in shortcuts if flag in one.flags and not one.metavar), ())
+    said: dict[str, list[str]] = {}
+    for option, value in zip(means[::2], means[1::2], strict=True):
+        row = table.named_by_flag(option.removeprefix("--"))
+        assert row is not None
+        group = next((group for group, head in table.HEADS.items() if row.key == f"{group}.{head}"), "")
+        beside = [BESIDE[group]] if group in BESIDE else []
+        said.setdefault(row.group, []).extend([f"{row.name}: {value.replace('{}', flag[2:])}", *beside])
+    keys = [f"{group}: {{{', '.join(each)}}}" if group else ", ".join(each) for group, each in said.items()]
+    return f"did you mean {', '.join(keys)}?" if keys else None
 
 
 def _take(raw: RawJob, fields: Fields, group: str) -> dict[str, Any]:

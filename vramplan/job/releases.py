@@ -105,7 +105,9 @@ def tell_stacked(resolver: Resolver, model: ModelShape) -> None:
     said = f"{raw.quantization} is of linear layers, which experts are not in Transformers 5: they stay in 16 bits"
     if raw.transformers_version is None and separates_experts(model.family):
         said += "; in Transformers 4 they are linear layers (--transformers-version 4.57)"
-    resolver.warnings.append(f"{said}; Axolotl quantizes them on request (--quantized-experts)")
+    said += "; Axolotl quantizes them on request (--quantized-experts)"
+    resolver.warnings.append(said)
+    resolver.reasons.append(("weights", said))
 
 
 def untraced_release(job: ResolvedJob) -> list[str]:

@@ -147,6 +147,7 @@ class _ReplayResolver(Resolver):
             reserve_bytes=raw.reserve_bytes,
             assumptions=tuple(self.assumptions),
             warnings=tuple(self.warnings),
+            reasons=tuple(self.reasons),
             expect=raw.expect or "fits",
             max_utilization=DEFAULT_MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
             case=raw.case,

@@ -38,6 +38,7 @@ class Resolver:
         self.raw, self.fields, self.catalog = raw, raw.fields, catalog
         self.assumptions = [Assumption(*one) for one in raw.spelled]
         self.warnings: list[str] = []
+        self.reasons: list[tuple[str, str]] = []  # a part of the memory, and the warning that says why it is that large
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None
         self.precision = ""

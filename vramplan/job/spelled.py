@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.engines import imported
+from vramplan.job.counts import ungrouped
 from vramplan.job.keyed import is_size
 from vramplan.options import table
-from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
+from vramplan.options.option import COUNT, NUMBER, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, SpellingMeaning, meaning
 from vramplan.tuples import NamedTuple
 from vramplan.values.length import Rent
@@ -26,8 +27,7 @@ _COUNTED = re.compile(
 )  # an X1 at the end belongs to a name: nobody counts one device
 _INSTANCE = re.compile(r"[a-z]\w*(?:-\w+)*\.\w+|[ag]\d+-\w+-\d+g|(?:standard_)?n[cd]\w*_v\d+", re.IGNORECASE | re.ASCII)
 """How clouds name an instance: p4d.24xlarge, a2-highgpu-8g, Standard_ND96asr_v4."""
-_DECIMALS = r"(\d+(?:\.\d+)?)\s*[kK]"
-_GROUPED = r"\d{1,3}(?:[_,]\d{3})+"
+_DECIMALS = r"(\d+(?:\.\d+)?)\s*([kKmM])"
 
 
 class SpelledOut(NamedTuple):
@@ -118,7 +118,7 @@ def _in(
     known = table.inside(group)
     for name, entry in node.entries.items():
         option = known.get(name)
-        if option is None or not (option.words or option.kind in (COUNT, PARAMETERS)):
+        if option is None or not (option.words or option.kind in (COUNT, NUMBER)):
             continue
         value = entry.value
         new: Node | None = None
@@ -139,7 +139,7 @@ def _scalar(
 ) -> Scalar | None:
     """The value in our words; None where it has them already, or none is known."""
     text = value.text
-    if option.kind == COUNT and not text.isdigit():
+    if option.kind in (COUNT, NUMBER) and not text.isdigit():
         return _count(option, value, told)
     if option.kind not in (WORD, TEXTS) or value.is_null or len(text) > 60:
         return None
@@ -158,16 +158,18 @@ def _is_null(node: Node) -> bool:
 
 
 def _count(option: Option, value: Scalar, told: list[tuple[str, Any, str]]) -> Scalar | None:
-    """`8k` of a length, and `1_000`."""
+    """`8k` and `1M` of a length, and `1_000`."""
     text = value.text.strip()
-    if option.thousands is not None:
-        found = re.fullmatch(_DECIMALS, text, re.ASCII)
-        number = float(found[1]) * option.thousands if found is not None and len(text) < 20 else 0.5
+    found = re.fullmatch(_DECIMALS, text, re.ASCII) if option.thousands is not None and len(text) < 20 else None
+    if found is not None and option.thousands is not None:
+        unit = option.thousands ** (1 if found[2] in "kK" else 2)
+        number = float(found[1]) * unit
         if number.is_integer():
-            told.append((option.key, int(number), f"{text}: k is {option.thousands} tokens"))
+            told.append((option.key, int(number), f"{text}: {found[2]} is {unit} tokens"))
             return Scalar(str(int(number)), "plain", value.line, value.column)
-    if value.style != "quoted" and re.fullmatch(_GROUPED, text, re.ASCII):
-        return Scalar(re.sub("[_,]", "", text), value.style, value.line, value.column)
+    plain = ungrouped(text)
+    if value.style != "quoted" and plain != text and re.fullmatch(r"[\d.]+", plain, re.ASCII):
+        return Scalar(plain, value.style, value.line, value.column)
     return None
 
 
@@ -211,7 +213,9 @@ def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> Rent | None:
     if count % split:
         fields.refuse("gpu", f"{count} GPUs are no multiple of the {split} of a replica")
     elif data is not None and data * split != count:
-        way = f"leave one of the two out: {table.find('parallel.data').option}, or the number before the GPU"
+        replicas = f"the {data} replicas ({table.find('parallel.data').option}, --dp)"
+        which = replicas if split > 1 else table.find("parallel.data").option
+        way = f"leave one of the two out: {which}, or the number before the GPU"
         fields.refuse("gpu", f"{shown(node.text)} is {count} GPUs, and the job says {data * split}", hint=way)
     gpu: Node = Scalar(name, node.style, node.line, node.column)
     if is_size(name):

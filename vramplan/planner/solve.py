@@ -102,14 +102,14 @@ class _Search:
     """Whether values fit: for certain, or by the likely figure."""
 
     def __init__(self, typed: TypedJob, change: Callable[[int], dict[str, Any]], replays: Replays) -> None:
-        self._typed, self._change, self._replays = typed, change, replays
+        self._typed, self.change, self._replays = typed, change, replays
         self._known: dict[int, tuple[str, int, int] | None] = {}
         self.certain = True
 
     def at(self, value: int) -> tuple[str, int, int] | None:
         """Verdict, device bytes and usable bytes of the job with a value; None where it is refused."""
         if value not in self._known:
-            job = self._typed(self._change(value))
+            job = self._typed(self.change(value))
             self._known[value] = None if job is None else self._judged(job)
         return self._known[value]
 
@@ -130,7 +130,7 @@ class _Search:
 
     def seems_to_hold(self, value: int) -> bool:
         """The same by the estimate of the iteration that holds least."""
-        job = self._typed(self._change(value))
+        job = self._typed(self.change(value))
         if job is None:
             return False
         try:
@@ -213,6 +213,7 @@ def _fewest_devices(base: ResolvedJob, typed: TypedJob, replays: Replays) -> Ans
     group = _group(base, typed)
     counts = [count for count in counts if count % group == 0]
     best: Answer | None = None
+    least: tuple[int, dict[str, Any], int] | None = None  # bytes, change and devices of the way that needs least
     for sharing in _ways(typed):
 
         def change(count: int, sharing: dict[str, Any] = sharing) -> dict[str, Any]:
@@ -225,6 +226,7 @@ def _fewest_devices(base: ResolvedJob, typed: TypedJob, replays: Replays) -> Ans
         descending = fewer[::-1]  # the fewer devices, the more each needs
         place = _last(descending, len(descending) - 1, search, ())
         if place < 0:
+            least = _less(least, search, descending)
             continue
         after = descending[place + 1] if place + 1 < len(descending) else None
         enough = None
@@ -234,10 +236,25 @@ def _fewest_devices(base: ResolvedJob, typed: TypedJob, replays: Replays) -> Ans
         best = Answer(solved, change(descending[place]))
     if best is not None:
         return best
-    nothing = f"with {MOST_DEVICES} devices it does not fit for certain"
-    changes = [{"parallel": {"data": count}} for count in counts]
-    least = next((change for change in changes if typed(change) is not None), changes[0])  # FSDP has no single device
-    return Answer(Solved(DEVICES, None, True, "", None, None, None, None, nothing), least)
+    if least is None:  # no number of them goes with the other keys
+        nothing = f"with {MOST_DEVICES} devices it does not fit for certain"
+        return Answer(
+            Solved(DEVICES, None, True, "", None, None, None, None, nothing), {"parallel": {"data": counts[0]}}
+        )
+    _, change_to, most = least
+    nothing = f"with {most} devices it does not fit for certain; the figures are those with {most}"
+    return Answer(Solved(DEVICES, None, True, "", None, None, None, None, nothing), change_to)
+
+
+def _less(
+    least: tuple[int, dict[str, Any], int] | None, search: _Search, descending: Sequence[int]
+) -> tuple[int, dict[str, Any], int] | None:
+    """What needs the least where none fits: what is known, or the most devices of a search that can be had."""
+    count = next((one for one in descending if search.at(one) is not None), None)
+    found = None if count is None else search.at(count)
+    if count is None or found is None or (least is not None and least[0] <= found[1]):
+        return least
+    return found[1], search.change(count), count
 
 
 def _group(base: ResolvedJob, typed: TypedJob) -> int:

@@ -7,8 +7,9 @@ import math
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.textbook.cost import break_even_runs
 from vramplan.planner.textbook.learning_rate import warm_up_steps
+from vramplan.planner.time.rates import missing_rate
 from vramplan.results.frozen import FrozenDict
-from vramplan.results.run import Data, Range, Run
+from vramplan.results.run import Data, Limit, Range, Run
 from vramplan.results.time import DATA, Time
 from vramplan.values.job import ResolvedJob
 from vramplan.values.length import Length, Price
@@ -135,6 +136,39 @@ def run_of(length: Length, time: Time, parameters: int, tdp_watts: float | None)
         in_budget=in_budget,
         price_in_budget_usd=None if budget is None or in_budget else budget / hours.likely,
     )
+
+
+def limits_of(job: ResolvedJob, run: Run | None) -> tuple[Limit, ...]:
+    """The deadline and the budget of a job, and whether its run keeps them. `run` is None where its time is unknown.
+
+    What cannot be judged is not kept: a limit that passed in silence would be none.
+    """
+    found, length = [], job.length
+    if length.deadline_seconds is not None:
+        kept = None if run is None else run.in_time
+        doubt = f"the deadline of {length.deadline_seconds / SECONDS_PER_HOUR:,.4g} h cannot be judged: {_no_time(job)}"
+        found.append(Limit("deadline", kept, doubt if run is None else run.late))
+    if length.budget_usd is not None:
+        kept = None if run is None else run.in_budget
+        doubt = f"the budget of {length.budget_usd:,.10g} USD cannot be judged: {'; '.join(_no_cost(job, run))}"
+        found.append(Limit("budget", kept, doubt if run is None or kept is None else run.dear))
+    return tuple(found)
+
+
+def why_no_run(job: ResolvedJob) -> str:
+    """Why a job that asks for a run has none."""
+    return f"the run has no time and no cost: {_no_time(job)}"
+
+
+def _no_time(job: ResolvedJob) -> str:
+    missing = missing_rate(job)
+    return f"no {'rate' if missing is None else missing[1]} of the GPU is known ({job.gpu.name})"
+
+
+def _no_cost(job: ResolvedJob, run: Run | None) -> list[str]:
+    """What is not known of the cost of a run; `run` is None where its time is not."""
+    said = [_no_time(job)] if run is None else []
+    return said if job.length.price is not None else [*said, "no price of the GPU is known: --price gives one"]
 
 
 def timed(job: ResolvedJob, time: Time, schedule: Schedule, parameters: int) -> tuple[Data | None, Time, Run | None]:

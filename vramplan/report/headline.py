@@ -122,7 +122,10 @@ def strategy(result: FitResult) -> str:
 
 def notes(result: FitResult) -> list[str]:
     """The warnings that the headline does not say."""
-    return [text for text in result.warnings if not (is_unlikely(result) and "more likely not" in text)]
+    said = set(result.broken_limits)
+    return [
+        text for text in result.warnings if text not in said and not (is_unlikely(result) and "more likely not" in text)
+    ]
 
 
 def value_text(value: Any) -> str:
@@ -142,6 +145,8 @@ def headline(result: FitResult, figures: ShownFigures, width: int) -> list[Line]
     """The verdict, the likely figure against the usable memory, what to run, and the notes."""
     title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
     lines = wrap(title, width, rest=2)
+    for broken in result.broken_limits:
+        lines += wrap([Span("limit: ", "note"), Span(broken)], width, first=2, rest=9)
 
     spans = [Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB usable, ")]
     if figures.headroom < 0:

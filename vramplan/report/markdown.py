@@ -222,6 +222,7 @@ def headline(result: FitResult, figures: ShownFigures) -> list[str]:
     lines = [
         f"## {verdict_words(result)}: {text(subject(result.job))}",
         "",
+        *(line for broken in result.broken_limits for line in (f"> limit: {text(broken)}", "")),
         f"**{text_of(figures.device)} of {text_of(figures.usable)} GiB usable**, {margin} ({band}).",
     ]
     return lines + [line for note in notes(result) for line in ("", f"> note: {text(note)}")]

@@ -8,6 +8,7 @@ from typing import Any
 
 from vramplan.report.headline import degrees
 from vramplan.report.numbers import gib_against, gib_down, text_of
+from vramplan.results import TIGHT
 from vramplan.results.solved import NODE_DEVICES, Solved
 
 NAMES = {
@@ -42,5 +43,7 @@ def solved_words(solved: Solved, job: Mapping[str, Any]) -> str:
     needs = text_of(gib_against(solved.next_device_bytes, solved.next_usable_bytes))
     usable = text_of(gib_down(solved.next_usable_bytes))
     verdict = (solved.next_verdict or "").replace("-", " ")
+    if solved.next_verdict == TIGHT and solved.next_device_bytes > solved.next_usable_bytes:
+        verdict = "more likely than not it does not fit"
     following = (solved.next_value or 0) * each
     return f"{words} With {following} it needs {needs} of {usable} GiB: {verdict}."

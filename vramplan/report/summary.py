@@ -95,7 +95,7 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     width = max(NARROWEST, min(width, WIDEST))
     figures = ShownFigures(result)
     kept = [
-        _title(result, width),
+        _title(result, width) + _limits(result, width),
         _solved(result, width),
         _memory(result, figures, width),
         _plan(result, width),
@@ -105,21 +105,23 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         _repeated(result, width),
     ]
     left = MOST_LINES - sum(map(len, kept))
-    said = notes_without_card(result)
+    said = sorted(notes_without_card(result), key=lambda text: text not in result.decisive)
+    noted = _noted(said, result, width)
     lacking = result.verdict == DOES_NOT_FIT and bool(result.remedies)
-    if lacking and left < REMEDIES + bool(said) + 1:  # what makes a run fit is worth more than what it would cost
-        left += len(kept[5])
-        kept[5] = []
-    most = 2 if left > (7 if lacking else 5) else 1
+    for place in (5, 4):  # what makes a run fit, and why it does not, is worth more than what it would cost and take
+        if lacking and left < REMEDIES + noted + 1 and (place == 5 or result.decisive):
+            left += len(kept[place])
+            kept[place] = []
+    most = 2 if left - noted + bool(said) > (7 if lacking else 5) else 1
     assumed = _assumed(result, width, min(most, left - 2) if lacking else min(most, left))
     left -= len(assumed)
     host = _host(result, width, min(2, left))
     left -= len(host)
-    changes = _why_not(result, figures, width, left - bool(said) - (REMEDIES if lacking else 0))
+    changes = _why_not(result, figures, width, left - noted - (REMEDIES if lacking else 0))
     room = left - len(changes)
-    changes += _remedies(result, figures, width, room - bool(said)) or _remedies(result, figures, width, room)
+    changes += _remedies(result, figures, width, room - noted) or _remedies(result, figures, width, room)
     left -= len(changes)
-    advice = _advice(result, width, left - bool(said))
+    advice = _advice(result, width, left - noted)
     remarks = _notes(said, width, left - len(advice))
     title, solved, memory, plan, time, run, drawn, repeated = kept
     # at a width where even these do not fit, the last to be needed go first
@@ -128,6 +130,12 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         if sum(map(len, sections)) > MOST_LINES:
             sections.remove(spare)
     return [line for section in sections for line in section][:MOST_LINES]
+
+
+def _noted(said: Sequence[str], result: FitResult, width: int) -> int:
+    """The lines that notes have at least: all of the decisive ones, and one that counts the others."""
+    most = [len(paragraph("note", [Span(text, "note")], width)) for text in said if text in result.decisive]
+    return sum(most) + (len(said) > len(most))
 
 
 def notes_without_card(result: FitResult) -> list[str]:
@@ -155,6 +163,15 @@ def _title(result: FitResult, width: int) -> list[Line]:
     parts += [WEIGHTS.get(result.weight_dtype, f"{result.weight_dtype} weights")] if result.weight_dtype else []
     parts += sample_words(job)
     return wrap([Span(verdict, result.verdict), Span("  " + ", ".join(parts), "strong")], width, rest=2)[:2]
+
+
+def _limits(result: FitResult, width: int) -> list[Line]:
+    """The deadline and the budget that are not kept, or that cannot be judged, a line each."""
+    if not result.broken_limits:
+        return []
+    said = [] if result.run is None else on_demand.limit_words(result.run)
+    said += [limit.why for limit in result.limits if limit.kept is None]
+    return [line for words in said for line in paragraph("limit", [Span(words, "over")], width)]
 
 
 def _stands_in(job: Mapping[str, Any]) -> str:
@@ -255,12 +272,12 @@ def _time(result: FitResult, width: int) -> list[Line]:
 
 
 def _whole_run(result: FitResult, width: int) -> list[Line]:
-    """How long the run takes, and what it costs."""
-    if result.run is None:
+    """How long the run takes, and what it costs; or why nobody can say that, where no line above does."""
+    if result.run is not None:
+        return laid_out("run", list(map(item_of, on_demand.run_words(result.run))), width, 5)
+    if result.run_unknown is None or result.limits:
         return []
-    broken = on_demand.limit_words(result.run)
-    items = [item_of(words, "note" if words in broken else "") for words in on_demand.run_words(result.run)]
-    return laid_out("run", items, width, 5)
+    return paragraph("run", [Span(result.run_unknown, "note")], width)
 
 
 def _drawn(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:

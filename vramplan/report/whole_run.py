@@ -17,7 +17,6 @@ def run_words(run: Run) -> list[str]:
     words = [
         f"{run.steps:,} {'step' if run.steps == 1 else 'steps'} ({what})",
         f"{_between(run.wall_seconds, duration_text)} on {run.devices} {'GPU' if run.devices == 1 else 'GPUs'}",
-        *limit_words(run),
         f"{_between(run.gpu_hours, hours_text)} GPU hours",
     ]
     if run.cost_usd is not None:

@@ -21,7 +21,7 @@ from vramplan.version import __version__
 if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
-    from vramplan.results.run import Data, Run
+    from vramplan.results.run import Data, Limit, Run
     from vramplan.results.solved import Solved
     from vramplan.results.stages import StageRow
     from vramplan.results.time import Time
@@ -168,6 +168,9 @@ class FitResult(NamedTuple):
     weight_dtype: str | None = None  # element type of the weights on the GPU; the quantization, where they have one
     time: Time | None = None  # of a step; None: the peak rate of the GPU is not known, or the job is of equations
     run: Run | None = None  # the whole one, where the job says how long it is
+    run_unknown: str | None = None  # why there is no run, although something of one is asked
+    decisive: tuple[str, ...] = ()  # the warnings that say why most of the memory of what does not fit is that large
+    limits: tuple[Limit, ...] = ()  # the deadline and the budget that are asked, and whether they are kept
     data: Data | None = None  # what the input pipeline delivers, where the job says it
     allocated_by: str = "torch.cuda.max_memory_allocated()"  # what the program prints of the allocated bytes
 
@@ -178,17 +181,22 @@ class FitResult(NamedTuple):
         """
         return fit_document(self, exit_code=self.exit_code(strict=strict))
 
+    @property
+    def broken_limits(self) -> tuple[str, ...]:
+        """A sentence for each of deadline and budget that is not kept, or that cannot be judged."""
+        return tuple(limit.why for limit in self.limits if not limit.kept)
+
     def exit_code(self, *, strict: bool) -> int:
         """That of the verdict.
 
-        A tight job whose estimate is above the usable memory, and a run that breaks its deadline or budget, end as one
-        that does not fit: `check` fails them too.
+        A tight job whose estimate is above the usable memory, and a run that breaks its deadline or budget, or of which
+        nobody can say whether it does, end as one that does not fit: `check` fails them too. So does a search for a
+        value that found none, whatever the figures of the one that is shown.
         """
-        if self.verdict == TIGHT and self.headroom_bytes < 0:
+        none_found = self.solved is not None and self.solved.value is None
+        if (self.verdict == TIGHT and self.headroom_bytes < 0) or self.broken_limits or none_found:
             return ExitCode.DOES_NOT_FIT
-        code = code_of(self.verdict, strict=strict)
-        broken = self.run is not None and self.run.broken_limits
-        return ExitCode.DOES_NOT_FIT if broken and code == ExitCode.OK else code
+        return code_of(self.verdict, strict=strict)
 
     def __repr__(self) -> str:
         needed, usable = self.peak.device_bytes / _GIB, self.usable_bytes / _GIB
@@ -284,6 +292,9 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "run": None if result.run is None else result.run.to_dict(),
         "data": None if result.data is None else result.data._asdict(),
         "solved": None if result.solved is None else result.solved._asdict(),
+        "run_unknown": result.run_unknown,
+        "limits": [limit._asdict() for limit in result.limits],
+        "decisive": list(result.decisive),
     }
 
 

@@ -24,4 +24,4 @@ class Figures(NamedTuple):
     headroom_bytes: int
     utilization: float
     peak: PeakFigures
-    broken_limits: tuple[str, ...] = ()  # a sentence for each of deadline and budget that is not kept
+    broken_limits: tuple[str, ...] = ()  # a sentence for each limit that is not kept or cannot be judged

@@ -27,6 +27,14 @@ class Data(NamedTuple):
     host_buffer_bytes: int  # batches in preparation, of a node
 
 
+class Limit(NamedTuple):
+    """A deadline or a budget, and whether the run keeps it."""
+
+    key: str  # deadline | budget
+    kept: bool | None  # by the likely figure; None: it cannot be judged
+    why: str  # in a sentence; empty where it is kept
+
+
 class Run(NamedTuple):
     """A whole run. `steady` is computing alone; `wall` has the restarts, evaluations and bad nodes in it."""
 
@@ -63,16 +71,25 @@ class Run(NamedTuple):
     @property
     def broken_limits(self) -> tuple[str, ...]:
         """A sentence for each limit that the likely figures do not keep."""
-        said = []
-        if self.in_time is False and self.deadline_seconds is not None:
-            takes, given = map(_in_days, (self.wall_seconds.likely, self.deadline_seconds))
-            said.append(f"the run takes {takes}, and the deadline is {given}: at least {self.devices_in_time} GPUs")
-        if self.in_budget is False and self.cost_usd is not None:
-            said.append(
-                f"the run costs {self.cost_usd.likely:,.0f} USD, and the budget is {self.budget_usd:,.0f} USD: "
-                f"{self.price_in_budget_usd:.3g} USD for a GPU hour"
-            )
-        return tuple(said)
+        return tuple(said for said in (self.late, self.dear) if said)
+
+    @property
+    def late(self) -> str:
+        """That the likely time is longer than the deadline; empty where it is not, or where none is given."""
+        if self.in_time is not False or self.deadline_seconds is None:
+            return ""
+        takes, given = map(_in_days, (self.wall_seconds.likely, self.deadline_seconds))
+        return f"the run takes {takes}, and the deadline is {given}: at least {self.devices_in_time} GPUs"
+
+    @property
+    def dear(self) -> str:
+        """That the likely cost is above the budget; empty where it is not, or where no price or no budget is known."""
+        if self.in_budget is not False or self.cost_usd is None:
+            return ""
+        return (
+            f"the run costs {self.cost_usd.likely:,.0f} USD, and the budget is {self.budget_usd:,.0f} USD: "
+            f"{self.price_in_budget_usd:.3g} USD for a GPU hour"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON documents have it."""

@@ -90,6 +90,7 @@ class ResolvedJob(NamedTuple):
     reserve_bytes: int
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()
+    reasons: tuple[tuple[str, str], ...] = ()  # a part of the memory, and the warning that says why it is that large
     expect: str = "fits"  # gates only
     max_utilization: float = 0.95  # gates only
     case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...

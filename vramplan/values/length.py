@@ -49,5 +49,10 @@ class Length(NamedTuple):
         """Whether there is a length at all."""
         return self.tokens is not None or self.samples is not None or self.compute_optimal
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether the run has a deadline or a budget."""
+        return self.deadline_seconds is not None or self.budget_usd is not None
+
 
 NO_LENGTH = Length()

@@ -265,6 +265,16 @@ def rate_key(job: ResolvedJob) -> str:
     return "bf16_rate" if job.precision.endswith("bf16") else "fp16"
 
 
+def missing_rate(job: ResolvedJob) -> tuple[str, str] | None:
+    """The key of a GPU without which a step has no time, and what it is in words; None where it has one."""
+    if rates_of(job) is not None:
+        return None
+    if job.gpu.memory_bandwidth_bytes_per_s is None:
+        return "memory_bandwidth", "memory bandwidth"
+    key = rate_key(job)
+    return key, f"{key.removesuffix('_rate')} rate"
+
+
 def best_product(gpu: Gpu) -> float:
     """Share of the dense 16-bit rate that the best product reaches: measured, or that of cards like it."""
     half = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s

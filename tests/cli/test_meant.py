@@ -1,0 +1,111 @@
+"""What is nearly right is answered with the word that is meant: a key, an option, a command, a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import refused, run
+from vramplan.catalog.hub import of_address
+from vramplan.job.counts import parameter_count
+
+pytestmark = pytest.mark.contract
+
+JOBS = "version: 1\njobs:\n- {name: a, model: gpt2, gpu: v100, micro_batch_size: 1}\n"
+JOBS += "- {name: b, model: gpt2-medium, gpu: v100, micro_batch_size: 1}\n"
+
+
+def jobs(folder: Path, text: str) -> str:
+    path = folder / "jobs.yaml"
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("command", ["fit", "explain", "checkpoints"])
+def test_a_job_is_named_beside_its_file_as_check_takes_it(command: str, tmp_path: Path) -> None:
+    path = jobs(tmp_path, JOBS)
+    named = run(command, f"{path}#b")
+    assert named.code == 0
+    assert run(command, path, "--job", "b") == run(command, "--job", "b", path) == named
+    assert "has no job 'c'" in refused(command, path, "--job", "c").err
+    assert "is given twice" in refused(command, f"{path}#a", "--job", "b").err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("gpu: [t4, v100]", "matrix: {gpu: [...]} makes a job of each value"),
+        ("gpu: v100, lora: true", "did you mean adapter: {kind: lora, rank: 16}?"),
+        ("gpu: v100, qlora: true", "did you mean adapter: {kind: qlora, rank: 16}?"),
+        ("gpu: v100, bf16: true", "did you mean precision: bf16?"),
+        ("gpu: v100, fsdp: true", "did you mean parallel: {sharding: fsdp}?"),
+    ],
+)
+def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_path: Path) -> None:
+    path = jobs(tmp_path, f"version: 1\njobs:\n- {{name: a, model: gpt2, {wrong}}}\n")
+    assert right in refused("check", path).err
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (("fit", "gpt2", "-g", "v100", "--csv"), "--format csv"),
+        (("fit", "gpt2", "-g", "v100", "-o", "json"), "--format json"),
+        (("fit", "gpt2", "-g", "v100", "--output", "out.json"), "> FILE"),
+        (("fit", "gpt2", "-g", "v100", "--task", "cls"), "the task belongs to the model"),
+        (("list", "gpus"), "did you mean gpus?"),
+        (("list", "models"), "did you mean models?"),
+        (("list",), "did you mean models?"),
+        (("qwen3-8b", "4090"), "did you mean vramplan fit -m qwen3-8b -g 4090?"),
+        (("qwen3-8b",), "did you mean vramplan fit -m qwen3-8b -g GPU?"),
+    ],
+)
+def test_an_option_or_a_command_names_what_is_meant(words: tuple[str, ...], right: str) -> None:
+    assert right in refused(*words).err
+
+
+@pytest.mark.parametrize("model", ["facebook/dinov2-large", "facebook/esm2_t33_650M_UR50D", "ultralytics/yolov8"])
+def test_a_model_of_another_kind_is_not_near_for_its_organisation_and_size(model: str) -> None:
+    told = refused("fit", model, "-g", "v100").err
+    assert "did you mean" not in told
+    assert "vramplan models lists what is modelled" in told
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [("facebook/opt-351m", "facebook/opt-350m"), ("meta-lama/lama-3-8b", "llama-3-8b"), ("qwen/qwen4-8b", "qwen3-8b")],
+)
+def test_a_model_whose_own_name_is_near_is_named(model: str, meant: str) -> None:
+    assert f"did you mean {meant} or" in refused("fit", model, "-g", "v100").err
+
+
+@pytest.mark.parametrize("address", ["https://huggingface.co/Qwen/Qwen3-8B", "hf.co/Qwen/Qwen3-8B/tree/main"])
+def test_the_address_of_a_model_is_its_repository(address: str) -> None:
+    words = ("-g", "h100", "--seq", "128", "--micro-batch", "1", "--print", "job.model,peak.device_bytes")
+    assert run("fit", address, *words) == run("fit", "Qwen/Qwen3-8B", *words)
+    assert of_address("https://huggingface.co/Qwen/Qwen3-8B/blob/abc1/config.json") == "Qwen/Qwen3-8B@abc1"
+    assert of_address("https://example.com/Qwen/Qwen3-8B") == "https://example.com/Qwen/Qwen3-8B"
+
+
+@pytest.mark.parametrize("text", ["10_000_000", "10,000,000", "10000000", "10M", "10_000k", "1e7"])
+def test_digits_are_grouped_as_people_do_it(text: str) -> None:
+    assert parameter_count(text) == 10**7
+    words = ("fit", "gpt2", "-g", "a100-80gb", "--micro-batch", "1", "--print", "run.tokens")
+    assert run(*words, "--tokens", text).out.strip() == "10000384"  # the steps are rounded up
+
+
+@pytest.mark.parametrize("text", ["1_0", "10,00", "1,000_0", "1__000", "_1", "1,"])
+def test_other_commas_and_underscores_are_refused(text: str) -> None:
+    assert parameter_count(text) is None
+    told = refused("fit", "gpt2", "-g", "v100", "--tokens", text, "--deadline", "1h").err
+    assert "no count of tokens" in told
+    assert "deadline" not in told
+
+
+def test_a_length_is_written_with_k_or_m() -> None:
+    words = ("fit", "llama-3.1-8b", "-g", "h100", "--print", "job.sequence_length")
+    assert run(*words, "--seq", "1M").out == run(*words, "--seq", "1024k").out == "1048576\n"
+    assert run(*words, "--seq", "1_024").out == run(*words, "--seq", "1,024").out == "1024\n"
+    budget = ("fit", "gpt2", "-g", "a100-80gb", "--tokens", "1M", "--print", "run.budget_usd", "--budget")
+    assert run(*budget, "1_000").out == run(*budget, "1,000.00").out == "1000.0\n"
