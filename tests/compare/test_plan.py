@@ -356,7 +356,12 @@ def test_plans_that_break_a_deadline_are_counted_apart(program: str) -> None:
     document = planned(*words, *long, "--deadline", "1h")
     assert document["over_limits"] > 0
     assert document["fastest"] is None
-    assert planned(*words, *long)["over_limits"] == 0
+    free = planned(*words, *long)
+    assert free["over_limits"] == 0
+    assert free["nearest"] is None
+    nearest, fastest = document["nearest"], free["plans"][free["fastest"]]  # which is not fast enough
+    assert nearest["samples_per_second"] == pytest.approx(fastest["samples_per_second"])
+    assert nearest["wall_seconds"] > 3600
     assert "no plan that fits keeps its limits" in run("plan", *words, *long, "--deadline", "1h").out
 
 

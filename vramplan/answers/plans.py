@@ -66,6 +66,9 @@ def searched(
             ladder = _ladder(plans[0], asked) if plans else ()
         except KeyboardInterrupt:
             complete = False
+    nearest = walk.nearest
+    if nearest is not None:
+        nearest = nearest._replace(is_estimated=asked.is_estimated(nearest.cell))
     front = _front(plans)
     kept = {*range(MOST_PLANS), *front, *(() if not plans else (_simplest(plans),))}
     places = [place for place in range(len(plans)) if place in kept]
@@ -86,6 +89,7 @@ def searched(
         simplest=at[_simplest(plans)] if plans else None,
         front=tuple(at[place] for place in front),
         ladder=ladder,
+        nearest=None if plans else nearest,
     )
 
 

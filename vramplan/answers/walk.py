@@ -69,6 +69,7 @@ class Walk:
         self.found: list[Plan] = []  # of each combination the fastest
         self.smaller: list[Plan] = []  # at smaller micro-batches
         self.refused = self.too_large = self.over_limits = 0
+        self.nearest: Plan | None = None  # the fastest of those that fit and break a deadline or a budget
         self.waiting: list[WaitingPlans] = []
         self._came = 0
 
@@ -148,7 +149,7 @@ class Walk:
 
         schedules = self.asked.schedules_of_pipeline(job)
         if schedules:
-            plans = [plan(cell) for cell in self._of_pipeline(one, schedules)]
+            plans = [plan(cell) for cell in self._of_pipeline(one, schedules, plan)]
             plans.sort(key=lambda plan: -rate_of(plan))
             self.found += plans[:1]
             self.smaller += plans[1:]
@@ -162,6 +163,8 @@ class Walk:
             return
         if usual is None or not is_plan(usual):
             self._leave_out([usual])
+            if usual is not None:
+                self._break(plan(usual, is_usual=True))
             return
         self.found.append(plan(usual, is_usual=True))
         for at in self.asked.smaller(job, usual):
@@ -170,7 +173,9 @@ class Walk:
                 break
             self.smaller.append(plan(cell))
 
-    def _of_pipeline(self, one: Mapping[str, str], schedules: Sequence[ResolvedJob]) -> list[Cell]:
+    def _of_pipeline(
+        self, one: Mapping[str, str], schedules: Sequence[ResolvedJob], plan: Callable[[Cell], Plan]
+    ) -> list[Cell]:
         """The runs of a pipeline that fit, at each micro-batch that may be fast enough, the fastest bound first."""
         roomy = [at for at in schedules if self.bounds.has_room(at)]
         bounds = sorted((self.bounds.closest(at), number) for number, at in enumerate(roomy))
@@ -186,6 +191,8 @@ class Walk:
                 limit = min(limit, self._limit_beside(cell.samples_per_second or 0.0))
             else:
                 others.append(cell)
+                if cell is not None:
+                    self._break(plan(cell))
         if not cells:
             self._leave_out(others)
         return cells
@@ -196,6 +203,11 @@ class Walk:
             self.over_limits += 1
         else:
             self.too_large += 1
+
+    def _break(self, plan: Plan) -> None:
+        """Keep a run that fits and breaks a limit, if none before it is as fast."""
+        if plan.cell.verdict == FITS and rate_of(plan) > (rate_of(self.nearest) if self.nearest else 0.0):
+            self.nearest = plan
 
     def told(self) -> None:
         """Say how far the search is."""
@@ -208,8 +220,10 @@ class Walk:
         return self._limit_beside(max(map(rate_of, self.found), default=0.0))
 
     def _limit_beside(self, rate: float) -> float:
-        """The same if `rate` is the fastest."""
+        """The same if `rate` is the fastest. Who keeps a limit is faster than those that break it."""
         least = rate * (1 - self.within)
+        if not least and self.nearest is not None:
+            least = rate_of(self.nearest)
         return 1 / least if least > 0 else float("inf")
 
     def _open(self, family: Family) -> None:

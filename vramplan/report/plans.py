@@ -13,6 +13,7 @@ from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import gib_up, text_of
 from vramplan.report.scatter_svg import scatter
 from vramplan.report.times import three
+from vramplan.report.whole_run import duration_text, money_text
 from vramplan.results import SCHEMA_VERSION
 from vramplan.results.compared import Cell
 from vramplan.results.plans import Plan, Search
@@ -88,6 +89,8 @@ def summary(answer: Search) -> list[str]:
         f" and {are} within {answer.within:.0%} of the fastest" if answer.within < 1 else ""
     )
     left = "are slower" if answer.complete else "are slower or were not looked at"
+    if answer.nearest is not None and answer.complete:
+        left = "are not fast enough for the limits"
     others = f"{answer.slower:,} {left}, " if answer.slower else ""
     refused = f"{answer.refused:,} the program cannot run or are not modelled"
     over = f"{answer.over_limits:,} fit and break a deadline or a budget, " if answer.over_limits else ""
@@ -95,6 +98,8 @@ def summary(answer: Search) -> list[str]:
     if answer.fastest is None and not answer.complete:
         return ["interrupted: no plan was found up to then", *said]
     if answer.fastest is None:
+        if answer.nearest is not None:
+            said.insert(0, f"nearest  {_words(answer.nearest)}, {_taken(answer.nearest.cell)}")
         return [*said, "no plan that fits keeps its limits" if answer.over_limits else "no plan fits"]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")
@@ -104,6 +109,12 @@ def summary(answer: Search) -> list[str]:
     elif answer.simplest is not None:
         said.insert(1, "simple   the same: nothing simpler is within 10 % of it")
     return said
+
+
+def _taken(cell: Cell) -> str:
+    """What a whole run takes."""
+    taken = [duration_text(cell.wall_seconds)] if cell.wall_seconds is not None else []
+    return ", ".join([*taken, *([f"{money_text(cell.cost_usd)} USD"] if cell.cost_usd is not None else [])])
 
 
 def _words(plan: Plan) -> str:

@@ -56,6 +56,7 @@ class Search(NamedTuple):
     simplest: int | None  # the least complex within 10 % of the fastest
     front: tuple[int, ...]  # that no other plan beats in both memory and rate, the smallest first
     ladder: tuple[Bought, ...]  # from the plain script to the fastest plan
+    nearest: Plan | None = None  # where none keeps the deadline and the budget: the fastest of those that fit
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON documents have it."""
@@ -65,4 +66,5 @@ class Search(NamedTuple):
             "plans": [plan.to_dict() for plan in self.plans],
             "front": list(self.front),
             "ladder": [step._asdict() for step in self.ladder],
+            "nearest": None if self.nearest is None else self.nearest.to_dict(),
         }
