@@ -218,6 +218,7 @@ def more_devices(keys: dict[str, Any]) -> Remedy:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_more_devices_are_more_nodes_where_those_of_a_node_were_typed() -> None:
     card = {**CARD, "memory": "3.5 GiB", "memory_bandwidth": "50 TB/s"}  # beside which all larger cards are slow

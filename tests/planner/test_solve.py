@@ -126,6 +126,7 @@ def test_the_fewest_devices() -> None:
     assert (small.value, small.next_value) == (1, None)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_where_no_number_of_devices_fits_the_most_are_shown() -> None:
     keys: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "t4", "global_batch_size": 2, "micro_batch_size": 1}

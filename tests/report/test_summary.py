@@ -54,6 +54,8 @@ def test_every_example_is_one_screen(example: FitResult) -> None:
     check_screen(example, tuple(range(40, 201, 4)))
 
 
+@pytest.mark.sweep
+@pytest.mark.contract
 def test_what_makes_most_of_the_memory_so_large_is_said_where_it_does_not_fit() -> None:
     keys: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "rtx-4090", "quantization": "nf4", "micro_batch_size": 1}
     keys |= {"adapter": {"kind": "lora"}, "sequence_length": 512}

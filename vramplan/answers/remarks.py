@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.job.echo import allocator_of
+from vramplan.job.resolver import classifies
 from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
@@ -58,6 +59,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     rung, record = choice.rung, decision.record
     return (
         *job.warnings,
+        *_of_masked_tokens(job),
         *(f"{one}: the range is wider" for one in job.composed),
         *_of_the_host(record, host, job),
         *_warnings(job, rung, judge.usable_bytes, own_parameters),
@@ -69,6 +71,15 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
         *_beside(decision),
         *_by_the_allocator(decision),
     )
+
+
+def _of_masked_tokens(job: ResolvedJob) -> list[str]:
+    """That the head is that of pre-training, which seldom is what people train an encoder with."""
+    if job.model.task != "mlm" or job.loss != "standard" or not classifies(job.model.transformers_model_type):
+        return []
+    tokens = f"with logits over {job.model.vocabulary_size:,} of them"
+    others = "a classifier, a reranker or an embedding model has none (--loss classification)"
+    return [f"the loss is that of masked tokens, {tokens}; {others}"]
 
 
 def decisive(job: ResolvedJob, rung: Rung, components: Iterable[Component]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from vramplan.job.keyed import sold_as
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import cells_of, load_weights, precision_of
 from vramplan.job.read import RawJob
-from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver, classifies
+from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
@@ -410,13 +410,9 @@ class _ReplayResolver(Resolver):
         ):
             shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
             self.assume("dropout", shares[0] if len(set(shares)) == 1 else list(shares), "the model's own")
-        if model.task == "mlm" and self.raw.loss is None and classifies(model.transformers_model_type):
-            self.warnings.append(
-                f"the loss is that of masked tokens, with logits over {model.vocabulary_size:,} of them; a classifier, "
-                "a reranker or an embedding model has none (--loss classification)"
-            )
         if self.raw.packing is None and model.takes_text:
-            self.assume("packing", False, "every sequence counts at its full sequence_length")
+            why = "every sequence counts at its full sequence_length; varied_lengths plays shorter ones too"
+            self.assume("packing", False, why)
 
     def _allocator(self, runtime: Runtime) -> Settings | None:
         """What the caching allocator is simulated with; None: it is estimated."""
