@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
-from vramplan.answers.remarks import assumed, decisive, remarks
+from vramplan.answers.remarks import assumed, decisive, of_the_safest, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.catalog.gpus import list_gpus
 from vramplan.engines import imported
@@ -231,7 +231,7 @@ def describe(
         run=run,
         run_unknown=on_demand.why_no_run(judged) if time is None and judged.length != NO_LENGTH else None,
         limits=limits,
-        decisive=decisive(judged, rung, components),
+        decisive=(*decisive(judged, rung, components), *of_the_safest(decision)),
         data=data,
     )
     prints = wording_of(job).allocated_by

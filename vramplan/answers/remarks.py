@@ -58,6 +58,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     job, judge, choice = decision
     rung, record = choice.rung, decision.record
     return (
+        *of_the_safest(decision),
         *job.warnings,
         *_of_masked_tokens(job),
         *(f"{one}: the range is wider" for one in job.composed),
@@ -71,6 +72,25 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
         *_beside(decision),
         *_by_the_allocator(decision),
     )
+
+
+LITTLE = 100  # of the usable memory, a part that is not worth a word
+
+
+def of_the_safest(decision: Decision) -> tuple[str, ...]:
+    """Of a tight choice the one that needs least, which is the likeliest to come through."""
+    job, judge, choice = decision
+    rung = choice.rung
+    is_pinned = job.micro_batch_size is not None and job.activation_checkpointing is not None
+    if is_pinned or rung.verdict != TIGHT or not has_room(rung, judge.usable_bytes):
+        return ()
+    least = on_demand.least_of(job, judge.replays)
+    saved = judge.footprint(rung.placement, rung.schedule).device - least.peak.device
+    if saved * LITTLE < judge.usable_bytes:
+        return ()
+    micro, steps = least.schedule.micro_batch_size, least.schedule.gradient_accumulation_steps
+    flags = f"--micro-batch {micro} --steps {steps} --checkpointing {least.strategy}"
+    return (f"the likeliest to come through is {flags}",)
 
 
 def _of_masked_tokens(job: ResolvedJob) -> list[str]:

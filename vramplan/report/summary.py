@@ -106,6 +106,8 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     ]
     left = MOST_LINES - sum(map(len, kept))
     said = sorted(notes_without_card(result), key=lambda text: text not in result.decisive)
+    if result.verdict == TIGHT:  # these stand beside the memory
+        said = [text for text in said if text not in result.decisive]
     noted = _noted(said, result, width)
     lacking = result.verdict == DOES_NOT_FIT and bool(result.remedies)
     for place in (5, 4):  # what makes a run fit, and why it does not, is worth more than what it would cost and take
@@ -222,6 +224,8 @@ def _memory(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
             else "it may run out of memory: the range reaches above what is usable"
         )
         lines += paragraph("", [Span(said, "note")], width)
+        for safer in result.decisive:
+            lines += paragraph("", [Span(safer, "note")], width)
     return lines
 
 

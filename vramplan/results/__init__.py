@@ -169,7 +169,8 @@ class FitResult(NamedTuple):
     time: Time | None = None  # of a step; None: the peak rate of the GPU is not known, or the job is of equations
     run: Run | None = None  # the whole one, where the job says how long it is
     run_unknown: str | None = None  # why there is no run, although something of one is asked
-    decisive: tuple[str, ...] = ()  # the warnings that say why most of the memory of what does not fit is that large
+    # the warnings that say why most of the memory of what does not fit is that large, or what a tight run had better be
+    decisive: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()  # the deadline and the budget that are asked, and whether they are kept
     data: Data | None = None  # what the input pipeline delivers, where the job says it
     allocated_by: str = "torch.cuda.max_memory_allocated()"  # what the program prints of the allocated bytes
