@@ -74,8 +74,9 @@ class Replays:
 
         def records() -> tuple[Records, ...]:
             one = stands_for(setup, micro)
-            most = 1 if varied else self.most_direct  # of as many lengths each
-            return _once(self._direct, (setup, one, varied), most, lambda: records_at(setup, one, varied=varied))
+            return _once(
+                self._direct, (setup, one, varied), self.most_direct, lambda: records_at(setup, one, varied=varied)
+            )
 
         unmet = _once(
             self._unmet, (setup, micro, workspaces, is_turned, varied), self.most_simulations, dict

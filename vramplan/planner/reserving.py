@@ -18,11 +18,11 @@ GIB = 2**30
 
 MOST_WAITING = 2  # runs of a few megabytes: a search comes back to one of the last that it looked at
 
-SHARES = (0.5, 0.31, 0.75, 0.44, 0.875, 0.62, 0.9375, 0.25, 0.96875, 0.7)
+SHARES = (0.5, 0.25, 0.75, 0.5, 0.875, 0.75, 0.9375, 0.25, 0.96875, 0.5)
 """Lengths of batches that are padded to their longest sample, before one of the whole length.
 
 Of n batches with lengths in any order ln n + 0.6 are longer than all before them, six of two hundred, and each halves
-what is left to the longest; shorter ones come between.
+what is left to the longest; shorter ones come between, of lengths that were there before, as each takes a replay.
 """
 
 
@@ -140,10 +140,9 @@ class Simulation:
 
 def records_at(setup: Setup, micro: int, *, varied: bool) -> tuple[Records, ...]:
     """Those of each length; `varied`: batches are padded to their longest sample."""
-    others = lengths_of(setup) if varied else ()
-    return tuple(
-        records_of(setup._replace(sequence_length=length), micro) for length in (*others, setup.sequence_length)
-    )
+    lengths = (*(lengths_of(setup) if varied else ()), setup.sequence_length)
+    known = {length: records_of(setup._replace(sequence_length=length), micro) for length in sorted({*lengths})}
+    return tuple(known[length] for length in lengths)
 
 
 def records_of(setup: Setup, micro: int) -> Records:

@@ -27,6 +27,7 @@ from vramplan.values.length import NO_LENGTH
 
 MOST_SIMULATED = 6  # changes whose runs go through the simulated allocator: each takes as long as an answer
 ENOUGH_SIMULATED = 3  # of these that surely fit; what costs more is not tried then
+MOST_VARIED = 3  # the same of runs whose batches have many lengths
 MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
 
 
@@ -170,16 +171,19 @@ class Trials:
             elif hopeless and surely:
                 hopeless = not self.may_fit(job)
             simulated = job.allocator is not None and job.runtime.caches
+            most = MOST_VARIED if job.varied_lengths else MOST_SIMULATED
+            hopeless = hopeless or (job.varied_lengths and self._simulated >= most)
             if not hopeless and surely and simulated and not placed:  # one run says what a search for a batch would
                 own = Judge(job, self.replays)
                 if own.waits_for_steps:
                     own = own.at_steps(least.schedule.gradient_accumulation_steps)
                 peak = own.footprint(least.strategy, least.schedule, simulated=True)
                 hopeless = peak.high > own.usable_bytes
+                self._simulated += hopeless and job.varied_lengths
             if not hopeless:
                 self._simulated += simulated
                 self._placed += placed
-                hopeless = self._simulated > MOST_SIMULATED or self._placed > MOST_PLACED
+                hopeless = self._simulated > most or self._placed > MOST_PLACED
             if hopeless:
                 return TriedChange(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
             decision = chosen_for(job, self.replays)
