@@ -195,9 +195,16 @@ def test_the_largest_micro_batch_is_within_and_the_next_is_not(free: str) -> Non
         assert (found.headroom_bytes >= 0) is fits
 
 
-def test_the_largest_micro_batch_is_no_smaller_than_one_that_is_proposed() -> None:
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"model": "gpt2-xl", "gpu": "v100"},
+        {"model": "qwen3-8b", "gpu": "h100", "parallel": {"data": 2, "sharding": "fsdp"}},
+    ],
+)
+def test_the_largest_micro_batch_is_no_smaller_than_one_that_is_proposed(job: dict[str, Any]) -> None:
     """The guess below one that is too much was 2, while 4 was proposed and had headroom."""
-    found = answer(build_job({"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate"})).recommended
+    found = answer(build_job({**job, "allocator": "simulate"})).recommended
     assert found.micro_batch_size is not None
     assert found.largest_micro_batch_size >= found.micro_batch_size
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, OpenSchedules, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge, last_that_holds
-from vramplan.planner.ladder import Choice, Rung, by_cost, climb, largest_schedule_within
+from vramplan.planner.ladder import Choice, Rung, by_cost, climb, has_room, largest_schedule_within
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models.parts import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -78,6 +78,8 @@ def _with_largest(judge: Judge, rung: Rung) -> Rung:
         return rung
     own = judge.at_steps(rung.schedule.gradient_accumulation_steps) if judge.waits_for_steps else judge
     largest = _largest_within(own, rung.strategy, rung.schedule, "device", rung.largest_micro_batch_size)
+    if has_room(rung, judge.usable_bytes):  # there may be several beyond which one is too much
+        largest = max(largest, rung.schedule.micro_batch_size)
     return rung._replace(largest_micro_batch_size=largest)
 
 
