@@ -193,6 +193,7 @@ def describe(
     components = beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung)
     data, time, run = time_and_run(decision, host, total)
     limits = on_demand.limits_of(judged, run) if judged.length.has_limits else ()
+    safest = of_the_safest(decision)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -215,6 +216,7 @@ def describe(
         remedies=remedies,
         assumptions=(*assumed(decision), *(() if time is not None else _without_time(judged))),
         warnings=(
+            *safest,
             *remarks(decision, host, own_parameters(job, record)),
             *map(_left_out, left_out),
             *(limit.why for limit in limits if not limit.kept),
@@ -231,7 +233,7 @@ def describe(
         run=run,
         run_unknown=on_demand.why_no_run(judged) if time is None and judged.length != NO_LENGTH else None,
         limits=limits,
-        decisive=(*decisive(judged, rung, components), *of_the_safest(decision)),
+        decisive=(*decisive(judged, rung, components), *safest),
         data=data,
     )
     prints = wording_of(job).allocated_by

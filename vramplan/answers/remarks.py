@@ -58,7 +58,6 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     job, judge, choice = decision
     rung, record = choice.rung, decision.record
     return (
-        *of_the_safest(decision),
         *job.warnings,
         *_of_masked_tokens(job),
         *(f"{one}: the range is wider" for one in job.composed),

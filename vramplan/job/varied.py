@@ -32,4 +32,4 @@ def check_varied(resolver: Resolver, model: ModelShape, runtime: Runtime, sequen
         fields.refuse(KEY, "true is told by a simulated allocator alone", hint="leave out allocator: estimate")
 
 
-SHORTEST = 8
+SHORTEST = 8  # tokens; of fewer a quarter is one, and lengths hardly differ

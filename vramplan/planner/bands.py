@@ -75,7 +75,7 @@ BEYOND_PLAIN = {
     "split": 10,
     "compiled": 10,  # what the allocator does with buffers of fused kernels is in no trace
     # Weights of few bits on one device: what is made of them comes and goes between tensors that stay. Of ten such runs
-    # of new_peaks.yaml six need no more, of six of unseen.yaml four.
+    # of new_peaks.yaml that are estimated seven need no more than this, of five of unseen.yaml three.
     "quantized": 10,
     # Copies of images in another layout come and go between tensors that stay: nine of ten ResNets on an H100 need 16
     # to 26 %.
@@ -113,7 +113,7 @@ READ_SINCE = (2, 0)  # the oldest release of PyTorch whose operators and autocas
 # peaks are within this of the peak of its own code. Those outside are of Gemma 2 and 3 and of gpt-oss, whose attention
 # has no fused kernel or whose norms are more, of OLMo 1 and of Nemotron, whose norms save less.
 UNKNOWN_TYPE = Margin(3, 15)
-# Over several data-parallel devices alone: of ZeRO stage 1 one peak is published, of BERT.
+# Over several data-parallel devices alone: of ZeRO 1 one peak of a program of its own is published.
 MEASURED_SHARING = ("ddp", "fsdp", "zero2", "zero3")
 
 # Combinations that were never traced, at both ends: of 147 jobs of two to five techniques that were drawn at random and

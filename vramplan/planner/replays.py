@@ -15,7 +15,8 @@ from vramplan.replay.step import replay, stands_for
 
 if TYPE_CHECKING:
     from vramplan.planner.reserving import Simulation
-    from vramplan.replay.caching.run import Records, Reservation, SimulatedRun
+    from vramplan.replay.caching.course import Records
+    from vramplan.replay.caching.run import Reservation, SimulatedRun
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)

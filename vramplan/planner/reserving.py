@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import cached_property
 
 from vramplan.replay.caching.allocator import Exceeded
-from vramplan.replay.caching.run import Records, Reservation, SimulatedRun
+from vramplan.replay.caching.course import Records
+from vramplan.replay.caching.run import Reservation, SimulatedRun
 from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import earlier_of, replay, stands_for
