@@ -147,7 +147,7 @@ class AskedCombinations:
         return next((job for one in family if (job := self.job(one)) is not None), None)
 
     def is_too_large(self, one: Mapping[str, str], job: ResolvedJob) -> bool:
-        """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
+        """Whether states that are there together certainly are more than the device has, whatever is checkpointed."""
         states = self._states(one)
         if states not in self.too_large:
             if not self.bounds.is_too_large(job):

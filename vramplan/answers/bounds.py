@@ -13,7 +13,17 @@ from vramplan.planner.choose import accumulation_of
 from vramplan.planner.floor import certain_bytes, seconds_by_floor
 from vramplan.planner.in_stages import KernelsOfStage, kernels_of_stages, stage_setup
 from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
-from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, room_setup, simpler
+from vramplan.planner.plain import (
+    Plain,
+    cuts_of,
+    gathered_bytes,
+    least_bytes,
+    parts_of,
+    plain_of,
+    plain_setup,
+    room_setup,
+    simpler,
+)
 from vramplan.planner.replays import Replays
 from vramplan.planner.time.behaviour import FusedKernel, timing_of
 from vramplan.planner.time.rates import Rates, rates_of
@@ -74,8 +84,9 @@ class Bounds:
         return least_seconds(job._replace(planned=None), work, plain, rates, shared=shared)
 
     def is_too_large(self, job: ResolvedJob) -> bool:
-        """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
-        return least_bytes(job, self.plain_at(plain_setup(simpler(job)))) > job.usable_bytes
+        """Whether states that are there together certainly are more than the device has, whatever is checkpointed."""
+        plain = self.plain_at(plain_setup(simpler(job)))
+        return least_bytes(job, plain) + gathered_bytes(job, plain) > job.usable_bytes
 
     # ------------------------------------------------------------------------------------------------------ closer ones
     def closer(self, job: ResolvedJob, number: int) -> float | None:

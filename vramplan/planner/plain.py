@@ -18,7 +18,7 @@ from vramplan.replay.record import Record, StandingState
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Split, is_fsdp
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP_GRAD_OP, Split, is_fsdp
 
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
@@ -143,20 +143,36 @@ def least_bytes(job: ResolvedJob, plain: Plain) -> int:
     split too, data-parallel devices have other weights.
     """
     split, shared = job.split or Split(), job.sharding
-    sizes = dict.fromkeys(("weights", "gradients"), 0)
-    for state in plain.states:
-        if state.category in sizes:
-            sizes[state.category] += state.at(1)
-    weights = 0 if "parameters" in job.offload else min(sizes["weights"], HALF_BYTES * plain.parameters)
+    weights = 0 if "parameters" in job.offload else _narrow_weights(plain)
     rest = weights if job.offload else plain.static_bytes
     if shared is None or shared.kind == DDP:
         whole = rest
     elif shared.kind == DISTRIBUTED_OPTIMIZER:
-        whole = weights + sizes["gradients"]
+        whole = weights + _sum_of(plain, "gradients")
     else:
         whole = weights if shared.kind in WHOLE_WEIGHTS else 0
     parts = split.tensor * split.pipeline
     return whole // (parts * split.expert) + (rest - whole) // (parts * split.context * job.data_parallel_size)
+
+
+def gathered_bytes(job: ResolvedJob, plain: Plain) -> int:
+    """What is there beside that when backward begins at least: FSDP that shards no weights keeps what forward gathered.
+
+    Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fully_shard.py, `reshard_after_forward=False`.
+    """
+    split, shared = job.split or Split(), job.sharding
+    if shared is None or shared.kind != FSDP_GRAD_OP or shared.shards == 1:
+        return 0
+    return _narrow_weights(plain) // (split.tensor * split.pipeline * split.expert)
+
+
+def _sum_of(plain: Plain, category: str) -> int:
+    return sum(state.at(1) for state in plain.states if state.category == category)
+
+
+def _narrow_weights(plain: Plain) -> int:
+    """The weights in the narrowest type that they may be used in."""
+    return min(_sum_of(plain, "weights"), HALF_BYTES * plain.parameters)
 
 
 def samples_within(job: ResolvedJob, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
@@ -169,7 +185,8 @@ def samples_within(job: ResolvedJob, plain: Plain, limit_bytes: int, *, cut: boo
     if job.offload_activations:
         return ANY
     each = plain.sample_bytes // (cuts_of(job, cut=cut) // _shares_sequences(job))
-    return max(0, (limit_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES))
+    room = limit_bytes - least_bytes(job, plain)
+    return 0 if room < gathered_bytes(job, plain) else room // max(1, each - ROUNDED_BYTES)
 
 
 def most_within(job: ResolvedJob, strategy: str, limit_bytes: int, replays: Replays) -> int:
