@@ -19,6 +19,17 @@ from vramplan.values.job import ResolvedJob
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
+SPACES_ALONE = {
+    "name": "all spaces",
+    "family": "nemotron_h",
+    "transformers_model_type": "nemotron_h",
+    "layers": 3,
+    "hidden_size": 64,
+    "attention_heads": 4,
+    "key_value_heads": 2,
+    "vocabulary_size": 100,
+}
+WITH_TARGETS: dict[str, dict[str, Any]] = {"nemotron_h": {"layers": 2, "state_space": {"layers": [0]}}}  # and attention
 GPTQ = {"quantization": "gptq-int4", "adapter": LORA, "precision": "pure-bf16"}
 LLAVA_REST = ("projector", "language_model", "head")
 
@@ -72,7 +83,8 @@ def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
     peft = MODEL_TYPES[model_type].peft
     for kind, known in (("lora", peft.lora), ("ia3", peft.ia3)):
         if known:
-            assert job(model={"transformers_model_type": model_type}, adapter={"kind": kind}).adapter is not None
+            model = {"transformers_model_type": model_type, **WITH_TARGETS.get(model_type, {})}
+            assert job(model=model, adapter={"kind": kind}).adapter is not None
 
 
 @pytest.mark.parametrize(
@@ -153,6 +165,10 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         (
             {"adapter": {"kind": "ia3"}, "model": "phi-3-mini"},
             "adapter.targets: is missing: PEFT has no targets of its",
+        ),
+        (
+            {"adapter": LORA, "model": SPACES_ALONE},
+            "PEFT's own for nemotron_h are q_proj, k_proj, v_proj, o_proj, which name no layer of all spaces",
         ),
         ({"quantization": "nf4"}, "quantization: nf4 weights cannot be trained: they need an adapter"),
         (

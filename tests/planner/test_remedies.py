@@ -240,8 +240,30 @@ def test_the_fewest_devices_are_those_that_an_answer_about_them_calls_certain() 
     keys: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100", "sequence_length": 8192}
     sharing = {"sharding": "fsdp", "devices_per_node": 8}
     found = more_devices({**keys, "parallel": {**sharing, "data": 16}})
-    assert found.option == "--nodes 4 --gpus 8"  # by its estimate alone it may not fit: the allocator is simulated
-    assert fit(**keys, parallel={**sharing, "data": 32}).verdict == "fits"
+    count = found.change["parallel"]["data"]
+    assert found.option == f"--nodes {count // 8} --gpus 8"
+    assert fit(**keys, parallel={**sharing, "data": count}).verdict == "fits"
+    assert fit(**keys, parallel={**sharing, "data": count // 2}).verdict != "fits"
+
+
+@pytest.mark.contract
+def test_what_surely_fits_is_found_before_what_may() -> None:
+    """FSDP and ZeRO alone are tight here, and a search for what is tight takes as long as several answers."""
+    keys = {"model": "qwen2.5-0.5b", "gpu": {**CARD, "memory": "4.8 GiB"}, "parallel": {"data": 8}}
+    remedies = answered({**keys, "sequence_length": 1024}, (), enough=3).remedies
+    assert remedies is not None
+    assert [one.verdict for one in remedies[:3]] == ["fits"] * 3
+
+
+@pytest.mark.sweep
+@pytest.mark.contract
+def test_two_changes_that_do_the_same_are_one_pair() -> None:
+    """ZeRO-3 with the optimizer on the host needs no more than with its gradients there too."""
+    keys = {"model": "mixtral-8x7b", "gpu": "a100-80gb", "parallel": {"data": 8, "sharding": "zero2"}}
+    remedies = answered(keys, (), enough=3).remedies
+    assert remedies is not None
+    offloading = [one.change["offload"] for one in remedies if "offload" in one.change]
+    assert offloading == [("optimizer",)]
 
 
 @pytest.mark.contract

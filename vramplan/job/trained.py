@@ -273,8 +273,11 @@ class _Adapter:
                 whose = "the default of the runtime"
             if not known[0] and self.kind != "ia3" and no_all_linear(self.model, self.kind) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
-            if not known[0]:
+            if not any(map(self.is_linear, known[0])):  # PEFT ends with an error where nothing matches
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
+                if known[0]:
+                    own = f"PEFT's own for {model_type} are {', '.join(known[0])}"
+                    message = f"is missing: {own}, which name no layer of {self.model.name}"
                 fields.refuse("targets", message, hint="known: " + ", ".join(self.known))
                 return (), ()
             self.told.append(Assumption("adapter.targets", list(known[0]), whose))

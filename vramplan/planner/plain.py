@@ -18,11 +18,11 @@ from vramplan.replay.record import Record, StandingState
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP_GRAD_OP, Split, is_fsdp
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP_GRAD_OP, ZERO1, ZERO2, Split, is_fsdp
 
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
-WHOLE_WEIGHTS = ("zero1", "zero2")  # ways to share that leave each replica all weights; DDP leaves it all states
+WHOLE_WEIGHTS = (ZERO1, ZERO2)  # ways to share that leave each replica all weights; DDP leaves it all states
 LEAST: dict[str, Any] = {
     "optimizer_implementation": "for-loop",  # no counters of steps on the device
     "max_gradient_norm": None,

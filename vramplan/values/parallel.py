@@ -7,13 +7,13 @@ from vramplan.tuples import NamedTuple
 DDP, FSDP, FSDP_GRAD_OP = "ddp", "fsdp", "fsdp-grad-op"
 
 
-ZERO1, ZERO3 = "zero1", "zero3"
+ZERO1, ZERO2, ZERO3 = "zero1", "zero2", "zero3"
 
 
 DISTRIBUTED_OPTIMIZER = "distributed-optimizer"  # Megatron's: fp32 states are shared, weights and gradients whole
 
 
-ZERO_STAGES = (ZERO1, "zero2", "zero3")  # of DeepSpeed
+ZERO_STAGES = (ZERO1, ZERO2, ZERO3)  # of DeepSpeed
 
 
 MOST_GRADIENTS = -1  # as a device of ZeRO 1 or 2: the one whose parameters, whole, are most

@@ -6,7 +6,7 @@ otherwise, `money` needs other machines. `searched` finds numbers, `pairs` puts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 from vramplan.planner.candidate import Candidate, rank_of
@@ -48,13 +48,15 @@ def remedies_for(
     trials = Trials(typed, judge, rung, closer_from=closer_from)
     tries = _Tries(trials, enough)
     tries.singles(judged, judge)
-    found = tries.offers()
-    if all(tried.verdict != FITS for _, tried in found):
-        found += pairs(tries.seen(), trials)
-    if not (trials.has_enough or _are_enough(found, MONEY, enough)):
-        found += larger_cards(judged, trials, known_gpus)
-    if not (trials.has_enough or _are_enough(found, MONEY, enough)):
-        found += more_devices(judged, trials)
+    beside: list[Offer] = []
+    if all(tried.verdict != FITS for _, tried in tries.offers()):
+        beside += pairs(tries.seen(), trials)
+    bought = (lambda: larger_cards(judged, trials, known_gpus), lambda: more_devices(judged, trials))
+    for offers in reversed(bought) if judged.data_parallel_size > 1 else bought:  # who has several gets more of them
+        if not (trials.has_enough or _are_enough([*tries.offers(), *beside], MONEY, enough)):
+            beside += offers()
+    tries.unsure(beside)
+    found = [*tries.offers(), *beside]
     found.sort(key=_order)  # it keeps the order of the rest
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 
@@ -65,9 +67,10 @@ class _Tries:
     def __init__(self, trials: Trials, enough: int | None) -> None:
         self.trials, self.enough = trials, enough
         self._seen: dict[int, Offer] = {}  # by the place of the candidate
+        self._waiting: list[tuple[int, Candidate, AskedChange]] = []
 
     def seen(self) -> list[Offer]:
-        """What came of those that were tried, in the order of the candidates."""
+        """What came of each, in the order of the candidates; of those that wait what their smallest iteration needs."""
         return [offer for _, offer in sorted(self._seen.items(), key=lambda one: one[0])]
 
     def offers(self) -> list[Offer]:
@@ -75,8 +78,7 @@ class _Tries:
         return list(_one_of_each_group(offer for offer in self.seen() if self.trials.helps(offer[1])))
 
     def singles(self, judged: ResolvedJob, judge: Judge) -> None:
-        """Try every change that is worth it; those that may fit for certain before those that may not."""
-        waiting: list[tuple[int, Candidate, AskedChange]] = []
+        """Try every change that may fit for certain and is worth it; the others wait."""
         for place, candidate in enumerate(self._candidates(judged, judge)):
             if self._is_over(candidate.costs):
                 break
@@ -86,9 +88,20 @@ class _Tries:
             if self.trials.may_fit(asked.job):
                 self._try(place, candidate, asked)
             else:
-                waiting.append((place, candidate, asked))
-        for place, candidate, asked in waiting:
-            if self.trials.has_enough or self._is_sure():
+                self._waiting.append((place, candidate, asked))
+                glimpse = self.trials.glimpse(asked)
+                if glimpse is not None:
+                    self._seen[place] = candidate, glimpse
+
+    def unsure(self, beside: Sequence[Offer]) -> None:
+        """Try those that wait, unless so many changes surely fit, those `beside` among them, that nobody needs them.
+
+        Where all are asked for, who cannot buy anything needs them too.
+        """
+        if self.enough is None:
+            beside = [offer for offer in beside if offer[0].costs != MONEY]
+        for place, candidate, asked in self._waiting:
+            if self._is_sure(beside):
                 break
             if not self._is_met(candidate):
                 self._try(place, candidate, asked)
@@ -118,9 +131,10 @@ class _Tries:
     def _is_over(self, costs: str) -> bool:
         return self.trials.has_enough or _are_enough(self.offers(), costs, self.enough)
 
-    def _is_sure(self) -> bool:
+    def _is_sure(self, beside: Sequence[Offer]) -> bool:
         """Whether so many surely fit that nobody needs one that may."""
-        return sum(tried.verdict == FITS for _, tried in self.offers()) >= min(SURE, self.enough or SURE)
+        sure = sum(tried.verdict == FITS for _, tried in (*self.offers(), *beside))
+        return sure >= min(SURE, self.enough or SURE)
 
     def _is_met(self, candidate: Candidate) -> bool:
         """Whether another change of its group is certain to fit."""

@@ -12,7 +12,7 @@ from vramplan.planner.remedies.trial import Trials, TriedChange
 from vramplan.results import FITS, MONEY
 from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
-from vramplan.values.parallel import FSDP
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO1, ZERO2, ZERO3
 
 MOST_CARDS = 3
 SAME_SIZE = 1.05  # times the memory: cards of one size, of which one is named
@@ -20,6 +20,11 @@ SLOWEST = 0.5  # of the memory bandwidth of the card that was typed: nobody buys
 OF_THE_CARD = ("gpu_free", "attention", "precision", "pytorch_version", "cuda_module_loading")
 
 MOST_DEVICES = 64  # times as many as were typed
+SHARING_WEIGHTS = {
+    ZERO1: ZERO3,
+    ZERO2: ZERO3,
+    FSDP_GRAD_OP: FSDP,
+}  # what leaves each device all weights, beside what does not
 
 Offer = tuple[Candidate, TriedChange]
 
@@ -75,9 +80,11 @@ def more_devices(base: ResolvedJob, trials: Trials) -> Iterator[Offer]:
     ways: list[tuple[dict[str, Any], str]] = []
     if base.sharding is not None and not is_replicated(base):
         ways.append(({}, "share the states"))
+        if base.sharding.kind in SHARING_WEIGHTS:
+            ways.append(({"sharding": SHARING_WEIGHTS[base.sharding.kind]}, "share the states, and the weights too"))
     elif base.split is None:
         ways.append(({"sharding": FSDP}, "share the states by FSDP"))
-        ways.append(({"sharding": "zero3"}, "share the states by ZeRO-3"))
+        ways.append(({"sharding": ZERO3}, "share the states by ZeRO-3"))
     else:
         ways.append(({}, "work side by side"))
     for sharing, words in ways:

@@ -29,16 +29,24 @@ def pairs(seen: Sequence[Offer], trials: Trials) -> Iterator[Offer]:
                 continue
             ranks = sorted((rank_of(one.costs), rank_of(other.costs)), reverse=True)
             dearer = max(one, other, key=lambda candidate: rank_of(candidate.costs)).costs
-            ordered.append((ranks, guess, Candidate(change, dearer, _words(one, other))))
+            ordered.append((ranks, guess, Candidate(change, dearer, _words(one, other)), (id(one), id(other))))
     ordered.sort(key=lambda row: row[:2])
-    found = 0
-    for _, _, candidate in ordered[:MOST_TRIED]:
-        tried = trials.of(candidate, surely=True)
-        if tried is not None and tried.verdict == FITS:
-            yield candidate, tried
-            found += 1
-            if found == MOST_FOUND:
-                return
+    found: list[tuple[int, int]] = []  # what the smallest iteration of each needs, and one of its changes
+    for _, _, candidate, both in ordered[:MOST_TRIED]:
+        asked = trials.asked(candidate)
+        least = None if asked is None else trials.glimpse(asked)
+        if asked is None or least is None:
+            continue
+        own = [(least.device_bytes, change) for change in both]
+        if any(one in found for one in own):  # the other change does no more than that of another pair
+            continue
+        tried = trials.judged(asked, surely=True)
+        if tried is None or tried.verdict != FITS:
+            continue
+        yield candidate, tried
+        found += own
+        if len(found) == MOST_FOUND * len(both):
+            return
 
 
 def _words(one: Candidate, other: Candidate) -> Callable[[], str]:

@@ -25,7 +25,9 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.length import NO_LENGTH
 
-MOST_SIMULATED = 6  # changes whose runs go through the simulated allocator: each takes as long as an answer
+# Changes whose runs go through the simulated allocator: each takes as long as an answer. Those that are of use where
+# they surely fit alone are not among them: they are few, as one look tells.
+MOST_SIMULATED = 6
 ENOUGH_SIMULATED = 3  # of these that surely fit; what costs more is not tried then
 MOST_VARIED = 3  # the same of runs whose batches have many lengths
 MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
@@ -95,6 +97,7 @@ class Trials:
         plain = typed({})
         self._plain = None if plain is None else _identity(plain)
         self._simulated = self._placed = self._found = 0
+        self._judged: list[tuple[tuple[ResolvedJob, bool], TriedChange | None]] = []
         # what has to be within the usable memory for an answer to be better than this one
         self._figure = "low" if self.verdict == DOES_NOT_FIT else "device"
         if self.verdict != DOES_NOT_FIT and self.device_bytes <= self.usable_bytes:
@@ -157,8 +160,25 @@ class Trials:
         """`least_of` a job."""
         return least_of(job, self.replays)
 
+    def glimpse(self, asked: AskedChange) -> TriedChange | None:
+        """What the smallest iteration of a job needs, which nothing settles; None where it is refused."""
+        try:
+            least = self.smallest(asked.job)
+        except InputError:
+            return None
+        return _unsettled(asked.change, least)
+
     def judged(self, asked: AskedChange, *, surely: bool = False) -> TriedChange | None:
         """What a job comes to that was asked for; None where it is refused. `surely` as in `of`."""
+        own = _identity(asked.job), surely
+        for known, found in self._judged:  # what is spelled in several ways
+            if known == own:
+                return None if found is None else found._replace(change=asked.change)
+        found = self._judged_of(asked, surely=surely)
+        self._judged.append((own, found))
+        return found
+
+    def _judged_of(self, asked: AskedChange, *, surely: bool) -> TriedChange | None:
         change, job = asked
         try:
             least = self.smallest(job)
@@ -183,9 +203,9 @@ class Trials:
             if not hopeless:
                 self._simulated += simulated
                 self._placed += placed
-                hopeless = self._simulated > most or self._placed > MOST_PLACED
+                hopeless = (self._simulated > most and not surely) or self._placed > MOST_PLACED
             if hopeless:
-                return TriedChange(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
+                return _unsettled(change, least)
             decision = chosen_for(job, self.replays)
             closer = looked_at(decision, self.closer_from, whole_ladder=False)
             simulated = simulated or closer is not decision
@@ -211,6 +231,10 @@ class Trials:
             and self.device_bytes > self.usable_bytes >= 0
             and (tried.device_bytes <= tried.usable_bytes)
         )
+
+
+def _unsettled(change: Mapping[str, Any], least: Least) -> TriedChange:
+    return TriedChange(change, least.peak.device, least.judge.usable_bytes, DOES_NOT_FIT, False)
 
 
 def least_of(job: ResolvedJob, replays: Replays) -> Least:
