@@ -276,8 +276,8 @@ class _Adapter:
             if not any(map(self.is_linear, known[0])):  # PEFT ends with an error where nothing matches
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
                 if known[0]:
-                    own = f"PEFT's own for {model_type} are {', '.join(known[0])}"
-                    message = f"is missing: {own}, which name no layer of {self.model.name}"
+                    usual = f"PEFT's own for {model_type} are {', '.join(known[0])}"
+                    message = f"is missing: {usual}, which name no layer of {self.model.name}"
                 fields.refuse("targets", message, hint="known: " + ", ".join(self.known))
                 return (), ()
             self.told.append(Assumption("adapter.targets", list(known[0]), whose))
