@@ -182,3 +182,43 @@ def test_deepspeeds_launcher_says_which_gpus() -> None:
     deepspeed --num_nodes 1 --num_gpus 4 pretrain_gpt.py {sizes} --micro-batch-size 1 --global-batch-size 8 --bf16
     """
     holds(job(script, "a.sh"), parallel__data=4, gradient_accumulation_steps=2)
+
+
+PLAIN = "model_name_or_path: gpt2\nmax_length: 128\nper_device_train_batch_size: 1\nbf16: true\n"
+STAGE_0 = '{"zero_optimization": {"stage": 0}, "bf16": {"enabled": "auto"}}'
+
+
+@pytest.mark.parametrize("more", ["", "stage: sft\nfinetuning_type: full\ntemplate: default\ncutoff_len: 128\n"])
+def test_deepspeed_casts_the_weights_at_stage_0_too(tmp_path: Path, more: str) -> None:
+    """Be its file named, given beside, within Accelerate's file, or not here."""
+    text = PLAIN.replace("max_length: 128\n", "") + more if more else PLAIN
+    named = text + "deepspeed: own/ds0.json\n"
+    launched = (
+        "distributed_type: DEEPSPEED\nnum_processes: 2\nmixed_precision: bf16\ndeepspeed_config: {zero_stage: 0}\n"
+    )
+    holds(values(tmp_path, "a.yaml", a__yaml=named), precision="mixed-bf16", weight_dtype=None)
+    (tmp_path / "acc.yml").write_text(launched, "utf-8")
+    holds(
+        values(tmp_path, "a.yaml", a__yaml=named, ds0__json=STAGE_0), precision="mixed-bf16", parallel__sharding="ddp"
+    )
+    (tmp_path / "plain.yaml").write_text(text, "utf-8")
+    for how in ("ds0.json", "acc.yml"):
+        read = read_files([str(tmp_path / how), str(tmp_path / "plain.yaml")], Wanted())
+        assert (read.job["precision"], read.job["parallel"]["sharding"]) == ("mixed-bf16", "ddp")
+        assert "weight_dtype" not in read.job
+
+
+@pytest.mark.parametrize(
+    ("start", "devices"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0 python train.py", 1),
+        ("export CUDA_VISIBLE_DEVICES=3\npython -u train.py", 1),
+        ("CUDA_VISIBLE_DEVICES=0,1 python train.py", None),  # nn.DataParallel, or as many processes as somebody starts
+        ("CUDA_VISIBLE_DEVICES=0 torchrun train.py", None),
+        ("torchrun --nproc_per_node 1 train.py", 1),
+        ("torchrun --nproc_per_node 8 --nnodes $NODES train.py", None),
+    ],
+)
+def test_one_process_has_one_gpu(start: str, devices: int | None) -> None:
+    text = f"{start} --model_name_or_path gpt2 --max_seq_length 64 --per_device_train_batch_size 1 --output_dir out\n"
+    holds(job(text, "run.sh"), parallel__data=devices)

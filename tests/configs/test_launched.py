@@ -121,6 +121,13 @@ def test_a_command_changes_keys_of_the_file_that_it_names(tmp_path: Path) -> Non
     assert (found.job["micro_batch_size"], found.job["sequence_length"], found.job["parallel"]["data"]) == (8, 256, 2)
 
 
+def test_how_many_machines_there_are_only_the_caller_knows(tmp_path: Path) -> None:
+    command = "torchrun --nproc_per_node=8 --nnodes=$NODES torchtitan/train.py --job.config_file own.toml"
+    found = read(tmp_path, command, own__toml=TITAN)
+    assert "data" not in found.job.get("parallel", {})
+    assert "parallel.data" in found.open
+
+
 def test_what_stands_before_a_command_is_no_matter(tmp_path: Path) -> None:
     script = 'BEFORE="nsys profile -o own"\n$BEFORE composer -n 2 train/train.py own_mpt.yaml max_seq_len=1024\n'
     assert read(tmp_path, script, own_mpt__yaml=FOUNDRY).job["sequence_length"] == 1024

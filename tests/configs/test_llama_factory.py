@@ -188,9 +188,9 @@ def test_files_that_train_nothing_say_so(more: str, what: str) -> None:
 
 
 def test_the_way_to_share_that_the_caller_gives_decides_what_autocast_becomes() -> None:
-    """A DeepSpeed file that is not here leaves it open; DeepSpeed casts the whole model where ZeRO is named."""
+    """DeepSpeed casts the whole model at every stage: a file of it that is not here leaves the sharding open alone."""
     text = BASE + "finetuning_type: full\ndeepspeed: elsewhere.json\n"
-    holds(job(text, "a.yaml"), precision="amp-bf16", weight_dtype="fp32")
+    holds(job(text, "a.yaml"), precision="mixed-bf16", weight_dtype=None, parallel__sharding=None)
     typed = read_texts({"a.yaml": text}, Wanted(beside={"parallel.sharding": "zero3"}))
     values = {value.key: value.value for value in typed.values}
     holds(values, precision="mixed-bf16", weight_dtype=None, parallel__sharding=None)

@@ -164,3 +164,21 @@ def test_a_falcon_with_a_head_of_its_own_is_one_by_its_sizes(tied: str, groups: 
         assert model == means
     else:
         holds(model, family="falcon", tied_embeddings=False, vocabulary_size=65024)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "precision", "means"),
+    [
+        ("{name: mcore_distributed_optim, grad_sync_dtype: bf16}", "bf16", "bf16"),
+        ("{name: mcore_distributed_optim, grad_sync_dtype: fp32}", "bf16", None),
+        ("{name: distributed_fused_adam, grad_sync_dtype: bfloat16}", "bf16", "bf16"),
+        ("{name: distributed_fused_adam, grad_sync_dtype: fp32}", "16", "fp32"),
+        ("{name: fused_adam, grad_sync_dtype: bf16}", "bf16", None),  # which sums none of them
+    ],
+)
+def test_the_distributed_optimizer_sums_gradients_in_the_type_that_the_file_says(
+    optimizer: str, precision: str, means: str | None
+) -> None:
+    text = GPT.format(stages=1, method="uniform", number=1)
+    text = text.replace("{name: fused_adam}", optimizer).replace("precision: bf16", f"precision: {precision}")
+    assert meant(text, "gpt.yaml").job.get("gradient_dtype") == means

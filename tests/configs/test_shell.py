@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.configs.meant import holds, job, meant
 from vramplan.configs import shell
+from vramplan.errors import InputError
 
 
 def run(text: str) -> list[str]:
@@ -254,3 +255,43 @@ def test_options_of_a_container_are_none_of_the_launcher(before: str) -> None:
     found = meant(f"{before}{command}\n", "run.sh")
     assert found.job["parallel"]["data"] == 4
     assert not found.unmodelled
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ("  # how long it is\n  --max_seq_length 128 \\\n  --bf16 True\n", 3),
+        ("  --bf16 True\n  --max_seq_length 128\n", 3),  # without a backslash before it
+    ],
+)
+def test_options_that_a_comment_or_the_end_of_a_line_cuts_off_are_an_error(lines: str, line: int) -> None:
+    with pytest.raises(InputError, match="begins a command of its own") as caught:
+        meant("torchrun train.py --model_name_or_path gpt2 \\\n" + lines, "run.sh")
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.line) == ("--max_seq_length", line)
+
+
+def test_options_of_a_case_and_of_a_helper_are_none_that_are_cut_off() -> None:
+    text = 'while [ $# -gt 0 ]; do case "$1" in --a|--b) A=1;; --c) A=2;; esac; shift; done\n'
+    assert not shell.read(text + "python x.py --a 1\npython plot.py\n  --b 2\n").cut_off
+
+
+@pytest.mark.parametrize(
+    ("script", "decides"),
+    [
+        ("if [ $NODES -le 4 ]; then\nTP=2\nelse\nTP=4\nfi\nARGS=(--b $TP)", {("TP", "NODES")}),
+        ('if [ $NODES -le 4 ]; then : "${TP:=2}"; fi\nARGS="--b $TP"', {("TP", "NODES")}),
+        ("case $MODE in\nfp16) P=--fp16;;\n*) P=--bf16;;\nesac\nARGS=$P", {("P", "MODE")}),
+        ("if [ -z $TP ]; then TP=2; fi\nARGS=(--b $TP)", set()),  # asks whether it is set
+        ("NODES=2\nif [ $NODES -le 4 ]; then TP=2; fi\nARGS=(--b $TP)", set()),
+        ("if [ $RANK == 0 ]; then LOG=a; fi\nARGS=(--b 1)", set()),  # the command takes nothing of it
+    ],
+)
+def test_a_branch_whose_test_nothing_decides_is_told(script: str, decides: set[tuple[str, str]]) -> None:
+    assert shell.read(f"{script}\npython x.py ${{ARGS[@]}}\n").supposed == decides
+
+
+def test_what_a_branch_decides_is_a_note() -> None:
+    text = "if [ $NODES -le 4 ]; then B=2; else B=4; fi\npython train.py --model_name_or_path gpt2 --max_seq_length 64"
+    found = meant(f"{text} --per_device_train_batch_size $B --bf16 True\n", "run.sh")
+    assert "nothing sets $NODES, which decides $B: the branch without it is read" in found.notes

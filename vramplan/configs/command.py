@@ -75,12 +75,25 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
     if known != given:  # of how many processes there are only the caller knows a part
         return written
+    if _sees_one(script):
+        written["launcher.nproc_per_node"] = Written(1, file, script.values[VISIBLE][0].line)
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
         said = any(f"launcher.{one}" in written for one in (key, *SAID_BY_OTHERS[key]))
         held = None if said else script.values.get(name)
         if held and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def _sees_one(script: shell.Script) -> bool:
+    """Whether a script starts one process by itself, which sees one GPU: without a launcher, and told which."""
+    seen = script.values.get(VISIBLE, [])
+    starts = script.program is not None and bool(script.launcher)
+    alone = all(named(word) in ("python", "python3", "-m", "-u") for word in script.launcher)
+    return starts and alone and len(seen) == 1 and seen[0].text.isdecimal()
 
 
 def _counted(launcher: dict[str, Written]) -> dict[str, Written]:
@@ -235,10 +248,12 @@ def option(words: Words, name: str, file: str) -> Written | None:
 
 
 def processes(words: Words) -> int | None:
-    """How many processes a launcher starts, on all nodes."""
+    """How many processes a launcher starts, on all nodes; None where only the caller knows a part of it."""
     found = {}
     for name in ("--nproc_per_node", "--nproc-per-node", "--nproc", "-n", "--nnodes"):
         value = option(words, name, "")
+        if value is not None and shell.unknowns(str(value.value)):
+            return None
         if value is not None and str(value.value).isdecimal():
             found[name] = int(value.value)
     nodes = found.pop("--nnodes", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,7 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if form == SHELL:
         if text.lstrip().startswith("--"):
             return command.arguments(shell.words_of(text), file)
-        script = shell.read(text, sourced(file))
+        script = _script(text, file)
         written = command.from_script(script, file)
         if not options.recognise(written) and script.notes and "program" not in written:
             hint = "give that file beside it: a script is parsed with the files that it sources"
@@ -121,7 +121,8 @@ def settings(text: str, file: str) -> dict[str, Written]:
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
-        others = "; ".join(filter(None, [*looped(script.loops), command.other_runs(script)])) or None
+        branches = supposed(script.supposed) if script.supposed else None
+        others = "; ".join(filter(None, [*looped(script.loops), branches, command.other_runs(script)])) or None
         if others is not None:
             before = written.pop(NOTE, None)
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
@@ -146,6 +147,24 @@ def settings(text: str, file: str) -> dict[str, Written]:
     return _started_by(written, text, file) or written
 
 
+def _script(text: str, file: str) -> shell.Script:
+    """A script, read; options that its command leaves behind are an error, as the shell takes them for commands."""
+    script = shell.read(text, sourced(file))
+    if script.cut_off and script.program is not None:
+        first, *further = script.cut_off
+        more = f", as do {len(further)} more" if further else ""
+        message = f"begins a command of its own{more}: that of line {script.program.line} ends before it"
+        hint = "end each line of a command with a backslash, and take comments out from between them"
+        raise InputError([Problem(message, first.text, hint, file, first.line)])
+    return script
+
+
+def supposed(decided: Collection[tuple[str, str]]) -> str:
+    """What to say of variables that a branch sets whose test needs one that nothing sets, and sees it empty."""
+    told, tested = (", ".join(f"${name}" for name in sorted(set(names))) for names in zip(*decided, strict=True))
+    return f"nothing sets {tested}, which decides {told}: the branch without it is read"
+
+
 def looped(loops: Mapping[str, Sequence[str]]) -> list[str]:
     """What to say of loops, of whose values the first is taken."""
     return [f"${name} is {held[0]} first, of {', '.join(held)}" for name, held in loops.items()]
@@ -163,7 +182,7 @@ def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
     """The program that a command in a script or in the specification of a platform starts with a file."""
     form = form_of(text, file)
     if form == SHELL:
-        return registry.started_by(shell.read(text, sourced(file)), file)
+        return registry.started_by(_script(text, file), file)
     if form != YAML:
         return None
     return registry.started_on_platform(forms.from_yaml(text, file), file)

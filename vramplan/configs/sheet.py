@@ -247,6 +247,7 @@ class Meaning:
 
 DEVICES = "devices"  # among what a program tells: how many there are
 ALONE = "alone"  # and that a launcher starts one process
+BY_DEEPSPEED = "by_deepspeed"  # and that DeepSpeed's engine trains, which casts the weights whatever its stage
 
 
 class Launched(NamedTuple):

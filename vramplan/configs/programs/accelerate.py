@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.configs import shell
 from vramplan.configs.programs import deepspeed, zero
 from vramplan.configs.programs.accelerate_keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
-from vramplan.configs.sheet import ALONE, DEVICES, Meaning, Program, Sheet
+from vramplan.configs.sheet import ALONE, BY_DEEPSPEED, DEVICES, Meaning, Program, Sheet
 from vramplan.configs.table import Table, names
 from vramplan.configs.written import Written
 
@@ -385,11 +385,20 @@ def tells(written: Mapping[str, Written], told: Mapping[str, Any]) -> dict[str, 
     word = written.get("mixed_precision")
     if word is not None and word.value not in (None, "no", False):
         found["mixed_precision"] = str(word.value).lower()
+    if _is_of_deepspeed(written):
+        found[BY_DEEPSPEED] = True
     if _starts_one(written, told):
         found[ALONE] = True
     if isinstance(told.get("parallel.data"), int):
         found[DEVICES] = told["parallel.data"] * told.get("parallel.context", 1) * told.get("parallel.tensor", 1)
     return found
+
+
+def _is_of_deepspeed(written: Mapping[str, Written]) -> bool:
+    kind = written.get("distributed_type")
+    if kind is None:
+        return any(key.startswith(DEEPSPEED + ".") for key in written)
+    return str(kind.value).upper() == "DEEPSPEED"
 
 
 def _starts_one(written: Mapping[str, Written], told: Mapping[str, Any]) -> bool:

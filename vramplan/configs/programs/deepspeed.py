@@ -22,7 +22,7 @@ from vramplan.configs.programs.deepspeed_keys import (
     ask_compressed,
     passed_over,
 )
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.sheet import BY_DEEPSPEED, Meaning, Program, Sheet
 from vramplan.errors import near_matches
 
 AUTO = "auto"
@@ -213,4 +213,13 @@ def _batch(sheet: Sheet, meaning: Meaning) -> None:
 
 _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
-PROGRAM = Program("deepspeed", RELEASES, TABLE, read, recognise, says_how=True, decides_precision=True)
+PROGRAM = Program(
+    "deepspeed",
+    RELEASES,
+    TABLE,
+    read,
+    recognise,
+    says_how=True,
+    decides_precision=True,
+    tells=lambda written, told: {BY_DEEPSPEED: True},
+)

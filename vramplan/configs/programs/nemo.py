@@ -62,6 +62,7 @@ OPTIMIZERS = {
     "sgd": "sgd",
     "adafactor": "adafactor",
 }
+GRADIENTS = {**HALVES, "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float": "fp32", "half": "fp16"}
 ALIGNER = ("sft", "rm", "dpo", "kto", "knowledge_distillation")
 """Parts of `trainer` in files of NeMo-Aligner, whose own loops clip gradients."""
 
@@ -236,6 +237,7 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("optimizer", word, "model.optim.name")
     if name in DISTRIBUTED:
         meaning.say("parallel.sharding", "distributed-optimizer", "model.optim.name")
+    _gradients(sheet, meaning, half if master and name in DISTRIBUTED else None)
     strategy = sheet.text("model.fsdp_sharding_strategy") or "full"
     if sheet.flag("model.fsdp"):
         words = {"full": "fsdp", "grad": "fsdp-grad-op", "hybrid": "hsdp:8"}
@@ -259,6 +261,18 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("expert_pad_to_capacity", True, "model.moe_pad_expert_input_to_capacity")
     clip = next((key for key in reversed(clips) if norms[key]), clips[0])
     meaning.say("max_gradient_norm", norms[clip] or None, clip)
+
+
+def _gradients(sheet: Sheet, meaning: Meaning, half: str | None) -> None:
+    """Say in which element type gradients are summed, where the file does and it is not what the precision has.
+
+    Source: NVIDIA/NeMo 2.5.0rc0 (8cfedd72), megatron_gpt_model.py, setup_mcore_distributed_parallel, and
+    core/optim/distributed_adam.py.
+    """
+    key = "model.optim.grad_sync_dtype"
+    summed = sheet.word(key, GRADIENTS) if sheet.given(key) else None
+    if (half, summed) in (("bf16", "bf16"), ("fp16", "fp32")):
+        meaning.say("gradient_dtype", summed, key)
 
 
 def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:

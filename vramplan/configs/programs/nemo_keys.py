@@ -24,7 +24,7 @@ UNDERSTOOD = names(
     model.data.train_ds.packed_sequence model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
     trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val trainer.dpo.gradient_clip_val model.model_parallel_size
     trainer.kto.gradient_clip_val trainer.knowledge_distillation.gradient_clip_val
-    model.dpo model.dpo.* model.kto model.kto.* model.reward_model_type
+    model.optim.grad_sync_dtype model.dpo model.dpo.* model.kto model.kto.* model.reward_model_type
     """
 )
 WITHOUT_EFFECT = names(
@@ -112,7 +112,6 @@ UNMODELLED = {
     "model.optim.bucket_cap_mb": "buckets of the distributed optimizer",
     "model.optim.overlap_*": "the distributed optimizer communicates during computation",
     "model.optim.contiguous_*": "buffers of the distributed optimizer",
-    "model.optim.grad_sync_dtype": "element type of reduced gradients",
     "model.optim.dtype": "element type of the distributed optimizer",
     "model.cross_entropy_loss_*": "which kernel computes the loss",
     "model.async_grad_allreduce": "gradients are reduced during backward",

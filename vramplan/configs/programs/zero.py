@@ -15,7 +15,7 @@ from vramplan.configs.programs.deepspeed_keys import (
     ask_compressed,
     passed_over,
 )
-from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.sheet import BY_DEEPSPEED, Meaning, Sheet
 from vramplan.configs.written import Written
 from vramplan.errors import Problem
 
@@ -200,20 +200,21 @@ def inline_facts(sheet: Sheet, key: str) -> dict[str, Any] | None:
 
 
 def named_below(sheet: Sheet, meaning: Meaning, program: str) -> tuple[bool, int | None]:
-    """Whether `deepspeed` has or names a configuration, and its stage; None where the file that it names is not here.
+    """Whether `deepspeed` has or names a configuration, or DeepSpeed's engine trains for another reason; and its stage.
 
+    The stage is 0 where a file is not here that would tell it: the engine casts the weights at every stage.
     `program`: the one that comes with files of its own.
     """
     inline, path = inline_facts(sheet, "deepspeed"), sheet.get("deepspeed")
     if inline is not None:
         return True, deepspeed(sheet, meaning, inline, "deepspeed")
     if not isinstance(path, str) or not path.strip():
-        return False, None
+        return (True, 0) if BY_DEEPSPEED in sheet.beside else (False, None)
     meaning.pointed["deepspeed"] = path
     facts = facts_of(sheet, path, "deepspeed")
     if facts is None:
         meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
-        return True, None
+        return True, 0
     if sheet.opened(path) is None:
         meaning.note(f"deepspeed: {path} is read as {program} has it")
     return True, deepspeed(sheet, meaning, facts, "deepspeed")

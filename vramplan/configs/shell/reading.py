@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from vramplan.configs.shell.branches import Branches, decided_by
 from vramplan.configs.shell.commands import LAUNCHERS, named_by_caller, without_redirections
 from vramplan.configs.shell.expanding import (
     Argument,
@@ -61,6 +62,12 @@ class Script:
 
     skipped: dict[str, set[str]] = field(default_factory=dict)
     """Options in variables that branches set which are not taken."""
+
+    supposed: set[tuple[str, str]] = field(default_factory=set)
+    """Variables of the command that a branch sets, each with one that its test needs and that nothing sets."""
+
+    cut_off: list[Argument] = field(default_factory=list)
+    """Options behind the command that begin a command of their own: a comment or a line's end stands before them."""
 
     @property
     def undecided(self) -> list[str]:
@@ -144,6 +151,11 @@ def _functions(statements: list[list[ShellWord]]) -> tuple[list[list[ShellWord]]
     return left, {at: [words for words in found[at] if words and words[0].text not in "{}"] for at in once}
 
 
+def _whole(word: ShellWord) -> str:
+    """A word as it stands, with the items of an array."""
+    return word.text if word.items is None else word.text + " ".join(map(_whole, word.items))
+
+
 def _placed(word: ShellWord, line: int) -> ShellWord:
     """A word of another script, at the line that calls it."""
     items = None if word.items is None else tuple(_placed(item, line) for item in word.items)
@@ -161,6 +173,9 @@ class _StatementReader(Expansion):
         self.functions: dict[str, list[list[ShellWord]]] = {}
         self.looked_for: set[str] = set()
         """Files of which the script asks whether they are there: `[ -f FILE ] && source FILE`."""
+        self.branches = Branches()
+        self.goes_on = False
+        """Whether the last command is that of the program: an option that begins the next one is cut off from it."""
         self.in_values: list[tuple[str, int]] = []
         """Commands whose output variables keep, and their lines: one of them trains where no other command does."""
 
@@ -193,8 +208,10 @@ class _StatementReader(Expansion):
             if head in ("if", "elif"):
                 if head == "if":
                     taken.append([False, False])
+                    self.branches.open.append(set())
                 elif not taken:
                     continue
+                self.branches.open[-1] |= self.unset_in(words[1:])
                 outer = all(entry[0] for entry in taken[:-1])
                 run = outer and not taken[-1][1] and self.test(words[1:])
                 taken[-1] = [run, taken[-1][1] or run]
@@ -204,14 +221,17 @@ class _StatementReader(Expansion):
                 words = words[1:]
             elif head == "fi" and taken:
                 taken.pop()
+                self.branches.open.pop()
                 continue
             elif head == "then":
                 words = words[1:]
             elif head == "case" and len(words) > 1:
                 cases.append([self.text_of(words[1]), False, False, []])
+                self.branches.open.append(self.unset_in(words[1:2]))
                 continue
             elif head == "esac" and cases:
                 cases.pop()
+                self.branches.open.pop()
                 continue
             if cases and words and any(word.text == ")" for word in words):
                 words = self.pattern(cases[-1], words)
@@ -223,10 +243,19 @@ class _StatementReader(Expansion):
             if not words or not all(entry[0] for entry in taken):
                 self.skip(words)
                 continue
+            if self.goes_on and not cases and _OPTIONS.match(words[0].text):
+                self.script.cut_off.append(Argument(words[0].text, words[0].line))
+                continue
             self.statement(words)
 
+    def unset_in(self, words: list[ShellWord]) -> set[str]:
+        """The variables that a test needs and that nothing sets."""
+        texts = [self.text_of(word) for word in words]
+        return decided_by(texts, (name for text in texts for name in unknowns(text)))
+
     def skip(self, words: list[ShellWord]) -> None:
-        """Note the options that a statement would set, which is not run."""
+        """Note what a statement would set, which is not run."""
+        self.branches.sets(_whole(word) for word in words)
         for word in words:
             matched = _ASSIGNMENT.match(word.text)
             if matched is not None:
@@ -302,6 +331,7 @@ class _StatementReader(Expansion):
             words = words[1:]
             while words and re.fullmatch(r"-[aAgilrx]+", words[0].text):
                 words = words[1:]
+        self.branches.sets(_whole(word) for word in words)
         assigned = 0
         for word in words:
             matched = _ASSIGNMENT.match(word.text)
@@ -418,6 +448,7 @@ class _StatementReader(Expansion):
         self.depth -= 1
 
     def command(self, words: list[ShellWord]) -> None:
+        self.goes_on = False
         arguments = [argument for word in words for argument in self.expand(word)]
         if not arguments:
             return
@@ -445,6 +476,8 @@ class _StatementReader(Expansion):
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]
+            self.script.supposed = self.branches.needed(_whole(word) for word in words)
+            self.script.cut_off, self.goes_on = [], True
 
     def shell_of(self, arguments: list[Argument]) -> bool:
         """`srun ... bash -c '$LAUNCHER $CMD'`: what that shell runs, which knows the variables that are exported.

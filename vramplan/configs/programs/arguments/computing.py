@@ -90,7 +90,7 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
             key, f"is {half}, and the DeepSpeed file says {of_zero}", "the Trainer refuses that: write auto there"
         )
     half = half or of_zero
-    row = accelerate.strategy_of(file.sharding)
+    row = "zero" if file.by_deepspeed else accelerate.strategy_of(file.sharding)
     tf32 = sheet.flag("tf32")
     sharded = row in ("zero", "fsdp")
     widened = bool(sheet.flag(KBIT))  # whatever is not quantized, be it all of the model

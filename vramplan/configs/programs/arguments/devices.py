@@ -23,15 +23,18 @@ def strategy(file: TrainingFile) -> None:
         facts = zero.facts_of(sheet, path, "deepspeed")
         if facts is None and not file.sharding:
             meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
+    file.by_deepspeed = file.by_deepspeed or facts is not None or "deepspeed" in meaning.pointed
     if facts is not None:
         zero.deepspeed(sheet, meaning, facts, "deepspeed")
         file.sharding, file.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
     fsdp(file)
     devices = trainer.devices(sheet)
-    if devices and devices > 1:
+    if devices:
         keys = tuple(key for key in trainer.LAUNCHED if sheet.given(key))
         meaning.say("parallel.data", devices, *keys)
-        if not file.sharding and "parallel.sharding" not in meaning.open:  # of a file of DeepSpeed that is not here
+        if (
+            devices > 1 and not file.sharding and "parallel.sharding" not in meaning.open
+        ):  # of a file of DeepSpeed that is not here
             file.sharding = "ddp"
             meaning.say("parallel.sharding", "ddp", *keys)
 

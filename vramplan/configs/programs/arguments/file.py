@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.sheet import BY_DEEPSPEED, Meaning, Sheet
 
 
 class TrainingFile:
@@ -14,6 +14,7 @@ class TrainingFile:
         self.sheet, self.meaning, self.is_trl = sheet, meaning, is_trl
         self.sharding = str(sheet.beside.get("parallel.sharding") or "")
         self.sharding_of: tuple[str, ...] = ()
+        self.by_deepspeed = BY_DEEPSPEED in sheet.beside
 
     def whole(self, key: str, value: Any, default: int) -> int:
         """A whole number of one or more inside a mapping; anything else is a problem of its key."""

@@ -142,6 +142,8 @@ def read_v1(sheet: Sheet, meaning: Meaning) -> None:
 
 def _v1_precision(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     sharding = meaning.job["parallel.sharding"].value if "parallel.sharding" in meaning.job else None
+    if "parallel.sharding" in meaning.open:  # of a DeepSpeed file that is not here
+        sharding = "ddp"
     if not sheet.flag("bf16", True):
         meaning.say("precision", "fp32", "bf16")
     elif sharding is None and adapter:  # no autocast: the checkpoint's bf16, under adapters that PEFT upcasts
