@@ -32,9 +32,8 @@ def strategy(file: TrainingFile) -> None:
     if devices:
         keys = tuple(key for key in trainer.LAUNCHED if sheet.given(key))
         meaning.say("parallel.data", devices, *keys)
-        if (
-            devices > 1 and not file.sharding and "parallel.sharding" not in meaning.open
-        ):  # of a file of DeepSpeed that is not here
+        is_open = "parallel.sharding" in meaning.open  # of a file of DeepSpeed that is not here
+        if devices > 1 and not file.sharding and not is_open:
             file.sharding = "ddp"
             meaning.say("parallel.sharding", "ddp", *keys)
 
