@@ -222,3 +222,12 @@ def test_deepspeed_casts_the_weights_at_stage_0_too(tmp_path: Path, more: str) -
 def test_one_process_has_one_gpu(start: str, devices: int | None) -> None:
     text = f"{start} --model_name_or_path gpt2 --max_seq_length 64 --per_device_train_batch_size 1 --output_dir out\n"
     holds(job(text, "run.sh"), parallel__data=devices)
+
+
+@pytest.mark.parametrize("start", ["a.yaml", "acc.yml"])
+def test_a_file_of_another_program_is_none_of_deepspeeds(tmp_path: Path, start: str) -> None:
+    """Be it Accelerate's, or the file itself."""
+    acc = "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {deepspeed_config_file: acc.yml}\n"
+    (tmp_path / "acc.yml").write_text(acc, "utf-8")
+    with pytest.raises(InputError, match=r"acc.yml has no key of a DeepSpeed file"):
+        values(tmp_path, start, a__yaml=PLAIN + "deepspeed: acc.yml\n")

@@ -5,6 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs import registry
+from vramplan.configs.reading import Wanted, job_of, settings
+from vramplan.configs.written import Written
+from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
 
 GPT = """
     trainer: {{num_nodes: 1, devices: 8, precision: bf16}}
@@ -182,3 +187,54 @@ def test_the_distributed_optimizer_sums_gradients_in_the_type_that_the_file_says
     text = GPT.format(stages=1, method="uniform", number=1)
     text = text.replace("{name: fused_adam}", optimizer).replace("precision: bf16", f"precision: {precision}")
     assert meant(text, "gpt.yaml").job.get("gradient_dtype") == means
+
+
+OTHER = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\n"
+BELOW = "model:\n  " + OTHER.replace("\n", "\n  ").rstrip()
+JOB = """
+{defaults}
+trainer: {{num_nodes: 1, devices: 1, precision: bf16}}
+model: {{micro_batch_size: 1, global_batch_size: 1, tensor_model_parallel_size: 1, encoder_seq_length: 64,
+  megatron_amp_O2: true, {own}tokenizer: {{type: GPT2BPETokenizer}}, optim: {{name: fused_adam}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "layers"),
+    [
+        ("defaults: [other]", "", 2),
+        ("defaults: [other]", "num_layers: 3, ", 3),  # the file's own go before what it names
+        ("defaults: [_self_, other]", "num_layers: 3, ", 2),
+        ("defaults: [sizes@model]", "", 2),
+        ("defaults: [{.@model: sizes}]", "", 2),
+        ("defaults: [{model: own/sizes}]", "", 2),
+        ("defaults: [middle]", "", 2),
+    ],
+)
+def test_the_files_of_defaults_are_taken_in(defaults: str, own: str, layers: int) -> None:
+    texts = {"a.yaml": JOB.format(defaults=defaults, own=own)}
+    named = {"other.yaml": BELOW, "sizes.yaml": OTHER, "middle.yaml": "defaults: [other]\n"}
+    found = read_texts_of(texts, named)
+    assert found.job["model"]["layers"] == layers
+
+
+def read_texts_of(texts: dict[str, str], named: dict[str, str]) -> ReadJob:
+    """The job of texts beside files that they may name."""
+    (file, text), *_ = texts.items()
+    written = settings(text, file)
+
+    def opened(path: str) -> dict[str, Written] | None:
+        name = path.rsplit("/", 1)[-1]
+        return settings(named[name], name) if name in named else None
+
+    return job_of(registry.recognised(written, file), written, [file], Wanted(), text, opened)
+
+
+def test_files_of_defaults_that_are_not_here_are_told_and_circles_are_errors() -> None:
+    text = JOB.format(
+        defaults="defaults: [gone, {optional cfg@model.more: gone}, _self_]", own=OTHER.replace("\n", ", ")
+    )
+    found = read_texts_of({"a.yaml": text}, {})
+    assert [note for note in found.notes if "gone.yaml is not here" in note]
+    with pytest.raises(InputError, match="or itself"):
+        read_texts_of({"a.yaml": text}, {"gone.yaml": "defaults: [gone]\n"})

@@ -606,3 +606,27 @@ def test_an_mpt_with_experts_leaves_the_model_open() -> None:
     assert "2 of keys and values" in plain.unmodelled["model.attn_config.kv_n_heads"]
     gated = meant(text + sizes.format("mptglu"), "train.yaml")
     assert "mptglu in an MPT" in gated.unmodelled["model.ffn_config.ffn_type"]
+
+
+@pytest.mark.parametrize("file", ["run.sh", "train.py", "own.toml", "own.yaml", "ds.json"])
+def test_an_empty_file_is_told_as_such(file: str) -> None:
+    with pytest.raises(InputError, match="is empty"):
+        meant("\n", file)
+
+
+def test_a_variable_of_the_environment_in_a_file_is_asked_for_by_its_name() -> None:
+    text = "model_name_or_path: gpt2\nmax_length: ${LEN}\nper_device_train_batch_size: 1\nbf16: true\n"
+    assert "max_length is ${LEN}" in meant(text, "trl.yaml").open["sequence_length"]
+
+
+def test_references_of_references_end() -> None:
+    lines = [f'k{at}: "{f"${{k{at + 1}}}" * 60}"' for at in range(9)]
+    text = "\n".join([*lines, "k9: xxxx", "max_seq_len: 64", "model: {name: mpt_causal_lm, d_model: 64}"])
+    with pytest.raises(InputError, match="k0: is not understood"):
+        meant(f"{text}\nglobal_train_batch_size: 8\ntrain_loader: {{name: text}}\n", "mpt.yaml")
+
+
+def test_what_a_message_quotes_is_short() -> None:
+    with pytest.raises(InputError) as caught:
+        meant(f"model_name_or_path: gpt2\nmax_length: {'x1' * 5000}\nbf16: true\n", "trl.yaml")
+    assert len(str(caught.value)) < 500

@@ -287,7 +287,8 @@ def _together(parts: Sequence[FilePart], files: Sequence[str], wanted: Wanted, f
 
 def _is_named(part: FilePart, parts: Sequence[FilePart]) -> bool:
     """Whether the file of a part is read already, as the one that another file names."""
-    named = [str(one.written[key].value) for one in parts for key in one.program.file_keys if key in one.written]
+    others = (one for one in parts if one is not part)
+    named = [str(one.written[key].value) for one in others for key in one.program.file_keys if key in one.written]
     return any(_place_of(name, [part.file]) == part.file for name in named)
 
 

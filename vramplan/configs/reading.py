@@ -104,6 +104,8 @@ def form_of(text: str, file: str) -> str:
 def settings(text: str, file: str) -> dict[str, Written]:
     """The settings of a text of any form, each with its place. Raises InputError."""
     form = form_of(text, file)
+    if not text.strip():
+        raise InputError([Problem("is empty", file=file)])
     if form == SHELL:
         if text.lstrip().startswith("--"):
             return command.arguments(shell.words_of(text), file)

@@ -23,13 +23,17 @@ from vramplan.values.model import ModelShape
 
 TRUE = frozenset({"true", "yes", "on", "1", "y", "t"})
 FALSE = frozenset({"false", "no", "off", "0", "n", "f"})
-VARIABLE = re.compile(r"\$\w+|\.\.\.|<[^<>]+>|\{[A-Za-z_ ]+\}|[xX]{2,}")
+VARIABLE = re.compile(r"\$\w+|\$\{[A-Z_][A-Z0-9_]*\}|\.\.\.|<[^<>]+>|\{[A-Za-z_ ]+\}|[xX]{2,}")
 """A variable of a script in the value of a setting, or what stands for a value that is to be filled in."""
+
+
+LONGEST = 200  # characters of a value in a message
 
 
 def said(value: Any) -> str:
     """A value in a message, with what only a script's caller knows as a variable."""
-    return repr(shown(value) if isinstance(value, str) else value)
+    text = shown(value) if isinstance(value, str) else str(value)
+    return repr(f"{text[:LONGEST]}..." if len(text) > LONGEST else shown(value) if isinstance(value, str) else value)
 
 
 class Sheet:

@@ -50,6 +50,9 @@ def referred(written: Mapping[str, Written]) -> frozenset[str]:
     return frozenset(name for text in texts for name in _REFERENCE.findall(text))
 
 
+LONGEST = 100_000  # characters of a value with what it refers to, as references of references grow fast
+
+
 def interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
     """`${a.b}` of OmegaConf replaced by what stands there; what is not there stays as it is written.
 
@@ -67,6 +70,9 @@ def interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
             if named is not None and named != key:
                 result[key] = item._replace(value=result[named].value)
                 changed = True
+                continue
+            spelled = [_spelled(result, match) for match in _REFERENCE.finditer(item.value)]
+            if len(item.value) + sum(map(len, spelled)) > LONGEST:
                 continue
             text = _REFERENCE.sub(lambda match: _spelled(result, match), item.value)
             text = _DEFAULTED.sub(lambda match: match[1].strip(" \"'"), _RESOLVER.sub(_resolved, text))

@@ -85,7 +85,7 @@ def _is_model(text: str) -> bool:
     """Whether the keys that tell a model stand at the top of a JSON text: DeepSpeed has some further below."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return True  # said where it is read
     return isinstance(found, Mapping) and bool(found.keys() & {"kind", "model_type", "architectures"})
 

@@ -262,6 +262,7 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
     written = sheet.opened(path)
     if written is not None:
         program = deepspeed.PROGRAM
+        zero.is_of_deepspeed(sheet, written, key)
         other = Sheet(written, program.releases[0], devices=sheet.devices or _positive(sheet))
         said = Meaning()
         deepspeed.read(other, said)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, named, option
+from vramplan.configs.programs import nemo_defaults as defaults
 from vramplan.configs.programs import nemo_keys as keys_of
 from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
@@ -92,6 +93,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a NeMo file."""
+    defaults.compose(sheet, meaning)
     if recipes.is_recipe(sheet.written):
         recipes.read(sheet, meaning)
         return

@@ -222,6 +222,7 @@ def named_below(sheet: Sheet, meaning: Meaning, program: str) -> tuple[bool, int
 
 def _read(sheet: Sheet, written: Mapping[str, Written], key: str) -> dict[str, Any]:
     """The facts of settings that are there; they are sorted out with those of the sheet."""
+    is_of_deepspeed(sheet, written, key)
     other = Sheet(written, RELEASES[0])
     other.taken.update(passed_over(written))
     sheet.adopt(key, other, TABLE)
@@ -232,6 +233,13 @@ def _read(sheet: Sheet, written: Mapping[str, Written], key: str) -> dict[str, A
         sheet.problems.append(Problem(message, name, "0, 1, 2 or 3", place.file, place.line, place.column))
         facts["stage"] = 0
     return facts
+
+
+def is_of_deepspeed(sheet: Sheet, written: Mapping[str, Written], key: str) -> None:
+    """Hold the settings of a file that a key names to be DeepSpeed's: of another program's it has no key."""
+    named = sheet.written.get(key)
+    if named is not None and not any(TABLE.class_of(name) for name in written):
+        sheet.problem(key, f"{named.value} has no key of a DeepSpeed file", "the path of DeepSpeed's own JSON file")
 
 
 def nested(written: Mapping[str, Written]) -> dict[str, Any]:
