@@ -707,7 +707,13 @@ def test_liger_that_only_the_caller_turns_on_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("imports", "loss"), [("DPOTrainer", "dpo"), ("SFTTrainer", None), ("DPOTrainer, SFTTrainer", None)]
+    ("imports", "loss"),
+    [
+        ("DPOTrainer", "dpo"),
+        ("SFTTrainer", None),
+        ("DPOTrainer, SFTTrainer", None),
+        ("SFTConfig\nfrom own.trainer import ORPOTrainer", "orpo"),  # made after TRL's
+    ],
 )
 def test_the_one_trainer_of_trl_that_a_script_imports_tells_the_loss(
     imports: str, loss: str | None, tmp_path: Path

@@ -19,7 +19,7 @@ from vramplan.configs.noted_names import name_of
 from vramplan.errors import InputError
 
 TASK = "_task"
-"""Among the arguments of a script: the trainer of TRL that it imports, where it is one alone."""
+"""Among the arguments of a script: the trainer of TRL, or of its name, that it imports, where it is one alone."""
 
 OF_A_TASK = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward)Trainer")
 OF_TRLS, OF_THE_TRAINER = "trl", "trainer"
@@ -49,7 +49,7 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         for node in _data_classes(place):
             found |= {name: None for name in _annotated(node) if name not in found}
             found |= {name: _default(place, value) for name, value in place.fields.get(node.name, {}).items()}
-    kinds = {OF_A_TASK.fullmatch(str(name)) for module, name in names.imported.values() if module.startswith("trl")}
+    kinds = {OF_A_TASK.fullmatch(str(name)) for _, name in names.imported.values()}  # of TRL, or made after it
     tasks = {kind[1].lower() for kind in kinds if kind is not None}
     if len(tasks) == 1:
         found[TASK] = tasks.pop()
