@@ -351,8 +351,7 @@ def test_expressions_name_what_is_trained() -> None:
     """Names are those of Transformers, `model.layers.3.mlp.up_proj.weight`; frozen alike stand together."""
     one = job(model="llama-3-8b", frozen=[r"all-but:^model.layers.3[01]\.mlp", "all-but:^lm_head.weight$"])
     attention = [f"layers.30-31.{name}_proj" for name in "qkvo"]
-    norms = [f"layers.30-31.norms.{name}_layernorm" for name in ("input", "post_attention")]
-    assert one.frozen == ("embeddings", "norms.norm", "layers.0-29", *attention, *norms)
+    assert one.frozen == ("embeddings", "norms", "layers.0-29", *attention)
     older = job(model="gpt2", frozen=[r"all-but:^transformer.h.1[01]\.", "all-but:^transformer.wte"])
     assert older.frozen == ("embeddings.wpe", "norms.ln_f", "layers.0-9")
     for frozen, message in (("all-but:foo", "'foo' matches no weight"), ("all-but:(", "is no regular expression")):

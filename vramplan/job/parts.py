@@ -79,7 +79,9 @@ def _all_but(expressions: Sequence[str], model: ModelShape, names: Names, fields
             first = spelled(names.paths[0], model)[0]
             fields.refuse("frozen", f"{shown(text)} matches no weight", hint=f"as in {first}")
         trained |= found
-    left = [path for path in names.paths if path not in trained]
+    norms = [path for path in names.paths if NORMS in path]
+    alone = [NORMS] if norms and not trained.intersection(norms) else []  # one word for all of them
+    left = [path for path in names.paths if path not in trained and not (alone and NORMS in path)]
     whole = {part for part in (EMBEDDINGS, HEAD) if not any(path[0] == part for path in trained)}
     outside = [path[0] if path[0] in whole else ".".join(path) for path in left if LAYERS not in path]
     some = {path[: path.index(LAYERS) + 2] for path in trained if LAYERS in path}  # blocks that are trained in part
@@ -91,7 +93,11 @@ def _all_but(expressions: Sequence[str], model: ModelShape, names: Names, fields
             numbers = blocks.setdefault((*path[:at], "", *module), [])
             if int(path[at]) not in numbers[-1:]:
                 numbers.append(int(path[at]))
-    return [*outside, *(_in_blocks(path, numbers) for path, numbers in blocks.items() for numbers in _runs(numbers))]
+    return [
+        *outside,
+        *alone,
+        *(_in_blocks(path, numbers) for path, numbers in blocks.items() for numbers in _runs(numbers)),
+    ]
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
