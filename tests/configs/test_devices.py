@@ -231,3 +231,11 @@ def test_a_file_of_another_program_is_none_of_deepspeeds(tmp_path: Path, start: 
     (tmp_path / "acc.yml").write_text(acc, "utf-8")
     with pytest.raises(InputError, match=r"acc.yml has no key of a DeepSpeed file"):
         values(tmp_path, start, a__yaml=PLAIN + "deepspeed: acc.yml\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "cpu", "told"), [("'NO'", "true", True), ("'NO'", "false", False), ("FSDP", "true", False)]
+)
+def test_one_process_on_the_cpu_is_told(kind: str, cpu: str, told: bool) -> None:
+    text = f"distributed_type: {kind}\nnum_processes: 1\nmixed_precision: bf16\nuse_cpu: {cpu}\n"
+    assert any("use_cpu" in note for note in meant(text, "acc.yaml").notes) is told

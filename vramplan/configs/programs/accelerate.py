@@ -130,6 +130,8 @@ def shipped(named: Written) -> dict[str, Written] | None:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an Accelerate file."""
     kind = _kind(sheet)
+    if sheet.flag("use_cpu") and kind == "NO":  # which the launchers of several processes do not look at
+        meaning.note("use_cpu: one process trains on the CPU with it; a GPU is counted")
     meaning.say("runtime", "megatron" if kind == "MEGATRON_LM" else "transformers", "distributed_type")
     processes = sheet.count("num_processes")
     if kind == "NO" and NAMED not in sheet.written:
