@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
@@ -103,6 +104,26 @@ def test_files_that_come_with_open_instruct_are_known(
 ) -> None:
     found = values(tmp_path, "run.sh", run__sh=SCRIPT.format(file=file, half="--bf16 True"))
     holds(found, parallel__sharding=sharding, parallel__data=32, precision="mixed-bf16", offload=offload)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "use_peft: true\nlora_r: 8\ndtype: float16\n",
+        "stage: sft\nfinetuning_type: lora\nlora_target: all\ntemplate: default\ncutoff_len: 128\n",
+        "fsdp: full_shard auto_wrap\n",
+    ],
+)
+def test_the_trainer_scales_the_loss_of_fp16_and_fits_its_adapters(tmp_path: Path, more: str) -> None:
+    """The gradients of adapters are fp32, whatever the weights beside them are."""
+    text = "model_name_or_path: gpt2\nper_device_train_batch_size: 1\n{}: true\n" + more
+    text += "" if "cutoff_len" in more else "max_length: 128\n"
+    assert job(text.format("fp16"), "a.yaml")["grad_scaler"] is True
+    assert "grad_scaler" not in job(text.format("bf16"), "a.yaml")
+    (tmp_path / "a.yaml").write_text(text.format("fp16"), "utf-8")
+    ran = run("fit", str(tmp_path / "a.yaml"), "--gpu", "a100", "--gpus", "2", "--print", "job.grad_scaler")
+    assert ran.out.strip() == "true", ran.err
 
 
 def test_deepspeed_scales_the_loss_by_itself(tmp_path: Path) -> None:

@@ -397,6 +397,11 @@ def test_options_may_come_as_text() -> None:
         ({"offload": ["activations", "optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"grad_scaler": True}, "grad_scaler: true belongs to amp-fp16 and fsdp-fp16"),
         ({"grad_scaler": True, "precision": "amp-fp16", "weight_dtype": "fp16"}, "unscales no fp16 gradients"),
+        (
+            {"grad_scaler": True, "precision": "amp-fp16", "weight_dtype": "fp16"}
+            | {"adapter": {"kind": "lora", "targets": "all-linear", "dtype": "fp16"}},
+            "unscales no fp16 gradients",
+        ),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer": "muon"}, "is not modelled with muon"),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer_in_backward": True}, "unscaled after backward"),
         ({"ema": "yes"}, "ema: expected true or false"),

@@ -9,6 +9,7 @@ from vramplan.options import table, words
 
 SHARDING, PRECISION, LOSS = "parallel.sharding", "precision", "loss"
 WEIGHTS, PURE = "weight_dtype", "pure-"  # whose weights are of the type that it computes in
+SCALED = ("amp-fp16", "fsdp-fp16", "auto")  # whose loss torch.amp.GradScaler scales
 REFERENCE, ADAPTER_OFF = "dpo_reference", "adapter-off"
 OF_MASTER_COPIES = ("zero", "distributed-optimizer")
 OF_FSDP, HALVES = ("fsdp", "fsdp-grad-op", "hsdp:N"), ("bf16", "fp16")
@@ -30,6 +31,9 @@ def meaningless(files: Mapping[str, Any], typed: Mapping[str, Any]) -> frozenset
         found |= {key for key in files if key in rows and kind not in rows[key]}
     if str(typed.get(PRECISION)).startswith(PURE):
         found.add(WEIGHTS)
+    copies = str(typed.get(SHARDING)).startswith(OF_MASTER_COPIES)  # whose program scales the loss by itself
+    if copies or (typed.get(PRECISION) is not None and typed[PRECISION] not in SCALED):
+        found.add("grad_scaler")
     if typed.get(LOSS) is not None and typed[LOSS] not in words.REFERENCED_LOSSES:
         found.add(REFERENCE)
     if "adapter.kind" in found and files.get(REFERENCE) == ADAPTER_OFF:

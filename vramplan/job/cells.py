@@ -167,13 +167,16 @@ def _over_master(cells: dict[str, str], precision: str) -> Cells | tuple[str, st
     return Cells(f"mixed-{weights}", fp32_gradients=gradients == "fp32")
 
 
-def check_scaler(fields: Fields, cells: Cells, optimizer: str, *, in_backward: bool) -> None:
-    """Refuse a scaled loss where torch.amp.GradScaler does not go with the rest."""
+def check_scaler(fields: Fields, cells: Cells, optimizer: str, *, in_backward: bool, trains_half: bool) -> None:
+    """Refuse a scaled loss where torch.amp.GradScaler does not go with the rest.
+
+    `trains_half`: what is trained has 16 bits, as the weights; adapters of fp32 beside them do not.
+    """
     key = "grad_scaler"
     if cells.precision not in SCALED:
         message = f"true belongs to {' and '.join(SCALED)}: it is not modelled with {cells.precision}"
         fields.refuse(key, message, hint="leave it out; bf16 has the range of fp32")
-    elif cells.half_weights:
+    elif trains_half:
         fields.refuse(key, "true contradicts weight_dtype fp16: torch.amp.GradScaler unscales no fp16 gradients")
     elif in_backward:
         fields.refuse(key, "true contradicts optimizer_in_backward: gradients are unscaled after backward")

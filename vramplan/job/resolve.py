@@ -265,7 +265,8 @@ class _ReplayResolver(Resolver):
         if words.pattern_word(optimizer) in words.LOW_RANK_OPTIMIZERS:
             self.assumptions += on_demand.check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
-            check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
+            half = cells.half_weights and (raw.adapter is None or raw.adapter_dtype not in (None, "fp32"))
+            check_scaler(self.fields, cells, optimizer, in_backward=in_backward, trains_half=half)
         if raw.zero_grad == words.BEFORE_BACKWARD and runtime is not None:
             on_demand.check_zeroing(self, runtime, in_backward)
         return optimizer, implementation, in_backward

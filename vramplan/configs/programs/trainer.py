@@ -153,6 +153,15 @@ def arguments_of(value: Any) -> dict[str, str]:
     return {key.strip(): item.strip() for key, item in pairs}
 
 
+def scaled_loss(meaning: Meaning, half: str | None, *of: str) -> None:
+    """The loss of fp16 is scaled, but by DeepSpeed's engine, which does so by itself.
+
+    Source: huggingface/accelerate 1.15.0, src/accelerate/accelerator.py and utils/modeling.py, get_grad_scaler.
+    """
+    if half == "fp16":
+        meaning.say("grad_scaler", True, *of)
+
+
 def checkpointing_kwargs(sheet: Sheet, key: str = "gradient_checkpointing_kwargs") -> bool | None:
     """`use_reentrant` of the arguments of checkpointing, None if they do not say."""
     below = sheet.under(key)

@@ -104,11 +104,14 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
         return
     if sharded:
         meaning.say("precision", accelerate.PRECISIONS[row][half], key, *file.sharding_of)
+        if row == "fsdp":
+            trainer.scaled_loss(meaning, half, key)
         if row == "fsdp" and (peft or quantized) and loaded:
             meaning.say("weight_dtype", loaded, loaded_by)
         return
     if peft or quantized:
         meaning.say("precision", f"amp-{half}", key)
+        trainer.scaled_loss(meaning, half, key)
         if widened:
             meaning.say("weight_dtype", "fp32", KBIT)
         elif loaded in ("bf16", "fp16") and loaded != half:
@@ -134,6 +137,7 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
         meaning.say("precision", f"pure-{half}", loaded_by, key)
         return
     meaning.say("precision", f"amp-{half}", key)
+    trainer.scaled_loss(meaning, half, key)
     if loaded:
         meaning.say("weight_dtype", loaded, loaded_by)
 

@@ -62,6 +62,8 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
         return
     if fsdp:
         meaning.say("precision", "fsdp-fp8" if fp8 else f"fsdp-{half}", *of)
+        if autocast and not fp8:
+            trainer.scaled_loss(meaning, half, *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)
     elif fp8:
@@ -71,6 +73,7 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
     elif adapter and autocast:
         meaning.say("precision", f"amp-{half}", *of)
         meaning.say("weight_dtype", half, *of)
+        trainer.scaled_loss(meaning, half, *of)
     elif half == "fp16" and autocast:
         meaning.say("precision", "amp-fp16", *of)
         meaning.say("weight_dtype", "fp16", *of)

@@ -43,6 +43,7 @@ def precision(sheet: Sheet, meaning: Meaning, kind: str | None, quantized: bool,
         meaning.say("weight_dtype", "fp32", *of)
     elif fsdp:
         meaning.say("precision", f"fsdp-{half}", *of)
+        trainer.scaled_loss(meaning, half, *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)
     elif stage is not None:
@@ -57,8 +58,8 @@ def precision(sheet: Sheet, meaning: Meaning, kind: str | None, quantized: bool,
             meaning.say("weight_dtype", half, "use_badam")  # which upcasts what it trains by itself
         elif kind == "full":
             meaning.say("weight_dtype", "fp32", "finetuning_type")  # trainable weights are upcast (model/adapter.py)
-        if half == "fp16" and not adapter and not sheet.flag("use_badam"):  # a job scales gradients of fp32 weights
-            meaning.say("grad_scaler", True, "fp16")
+        if not sheet.flag("use_badam"):
+            trainer.scaled_loss(meaning, half, "fp16")
     if kind == "lora" and meaning.job["precision"].value == "pure-bf16":
         meaning.say("adapter.dtype", "fp32", *of)  # PEFT upcasts adapters of half weights, whatever pure_bf16 says
 
