@@ -464,3 +464,15 @@ def test_states_of_torchao_are_what_they_are(name: str, word: str) -> None:
     found = meant(f"{FULL}optimizer: {name}\n", "a.yml")
     assert {value.key: value.value for value in found.values}["optimizer"] == word
     assert "optimizer" not in found.unmodelled
+
+
+@pytest.mark.parametrize(("loss", "version", "refused"), [("kto", 2, True), ("kto", 1, False), ("simpo", 2, False)])
+def test_quantized_weights_and_preferences_are_refused_under_fsdp2(loss: str, version: int, refused: bool) -> None:
+    text = f"base_model: meta-llama/Llama-3.2-1B\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\nrl: {loss}\n"
+    text += f"load_in_4bit: true\nadapter: qlora\nlora_r: 8\nlora_target_linear: true\nfsdp_version: {version}\n"
+    text += "fsdp_config: {auto_wrap_policy: TRANSFORMER_BASED_WRAP}\ndatasets: []\n"
+    if not refused:
+        assert meant(text, "a.yaml").job["loss"] == loss
+        return
+    with pytest.raises(InputError, match="load_in_4bit: is on beside FSDP2 and rl: kto"):
+        meant(text, "a.yaml")

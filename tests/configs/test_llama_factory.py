@@ -259,3 +259,9 @@ def test_adapters_over_quantized_weights_are_fp32_in_every_stage(half: str) -> N
         BASE.replace("stage: sft", "stage: dpo").replace("bf16", half) + "finetuning_type: lora\nquantization_bit: 4\n"
     )
     holds(job(text, "a.yaml"), loss="dpo", adapter__dtype="fp32", precision=f"amp-{half}")
+
+
+@pytest.mark.parametrize("key", ["use_galore", "use_apollo", "use_badam"])
+def test_lora_is_refused_beside_what_works_on_whole_weights(key: str) -> None:
+    with pytest.raises(InputError, match=f"{key}: is on beside LoRA"):
+        meant(BASE + f"finetuning_type: lora\nlora_target: all\n{key}: true\n", "a.yaml")

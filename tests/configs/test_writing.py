@@ -426,3 +426,61 @@ def test_what_a_program_has_by_itself_is_left_out_where_another_has_it_not(tmp_p
     ran = run("convert", str(tmp_path / "a.yml"), "--to", "trl")
     assert ran.code == 2
     assert "trl has no setting for adapter.kernels=mlp (nearest: adapter.kernels=none, --lora-kernels none)" in ran.err
+
+
+GRPO = ("-m", "llama-3.2-1b", "-g", "h100", "--loss", "grpo", "--checkpointing", "full", "--precision", "pure-bf16")
+QUANTIZED = (
+    "-m",
+    "llama-3.2-1b",
+    "-g",
+    "h100",
+    "--gpus",
+    "2",
+    "--lora",
+    "--quantization",
+    "nf4",
+    "--checkpointing",
+    "full",
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        ("trl", (*GRPO, "--micro-batch", "1"), "micro_batch_size=1 (nearest: micro_batch_size=2"),
+        ("axolotl", (*GRPO, "--micro-batch", "1"), "micro_batch_size=1 (nearest: micro_batch_size=2"),
+        (
+            "llama-factory",
+            (
+                *QUANTIZED[:4],
+                "--lora",
+                "--optimizer",
+                "galore-adamw:16",
+                "--micro-batch",
+                "1",
+                "--checkpointing",
+                "none",
+            ),
+            "optimizer=galore-adamw:16 (nearest: optimizer=adamw",
+        ),
+        (
+            "axolotl",
+            (*QUANTIZED, "--fsdp", "--fsdp-version", "2", "--loss", "kto", "--micro-batch", "1"),
+            "parallel.fsdp_version=2 (nearest: parallel.fsdp_version=1",
+        ),
+    ],
+)
+def test_what_the_programs_own_validators_refuse_is_not_written(
+    program: str, words: tuple[str, ...], said: str
+) -> None:
+    ran = run("fit", *words, "--emit", program)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(("batch", "devices", "completions"), [(4, 1, 4), (2, 8, 2), (11, 1, 11), (12, 2, 6)])
+def test_completions_fill_the_batches_of_a_device_in_axolotl(batch: int, devices: int, completions: int) -> None:
+    words = (*GRPO, "--micro-batch", str(batch), "--gpus", str(devices), "--weight-dtype", "bf16", "--seq", "64")
+    ran = run("fit", *words, "--emit", "axolotl")
+    assert f"num_generations: {completions} " in ran.out, ran.err
+    assert (f"generation_batch_size: {batch * devices} " in ran.out) == (devices > 1)

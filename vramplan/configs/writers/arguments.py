@@ -57,7 +57,7 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
     if kernel is not None:
         page.put("attn_implementation", kernel, "attention")
     if asked["sequence_length"] and asked["loss"] == "grpo":
-        put_completions(page, asked)
+        put_completions(page, asked, "per_device_train_batch_size")
     elif asked["sequence_length"]:
         page.put("max_length" if is_trl else "block_size", asked["sequence_length"], "sequence_length")
     if asked["target_length"] not in (None, asked["sequence_length"]):
@@ -66,7 +66,8 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
         page.put("packing", bool(asked["packing"]), "packing")
     if asked["use_cache"]:
         page.put("use_cache", True, "use_cache")
-    page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
+    if "per_device_train_batch_size" not in page.lines:  # GRPO may need another
+        page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked, is_trl)
     words.put_optimizer(page, "optim", asked)
@@ -137,14 +138,20 @@ def _loss(page: Page, asked: Asked, is_trl: bool) -> None:
         page.put("loss_type", "nll", "loss")
 
 
-def put_completions(page: Page, asked: Asked, before: str = "") -> None:
+def put_completions(page: Page, asked: Asked, micro_batch: str, before: str = "", devices: int | None = None) -> None:
     """How long completions are, half of a sequence, and how many a prompt has: they fill whole batches.
 
-    `before`: of the keys.
+    A prompt has two at least, so one sequence of one device is too few: `micro_batch` is the key of how many there are.
+    `before`: of the keys. `devices`: those whose batches a prompt's completions fill, where these are not all.
     """
     page.put(f"{before}max_completion_length", max(1, asked["sequence_length"] // 2), "sequence_length")
-    batch = (asked["micro_batch_size"] or 1) * asked.devices * (asked["gradient_accumulation_steps"] or 1)
-    number = next(n for n in range(min(GENERATIONS, batch), 0, -1) if batch % n == 0)
+    steps, micro = asked["gradient_accumulation_steps"] or 1, asked["micro_batch_size"] or 1
+    batch = micro * steps * (devices or asked.devices)
+    if batch == 1:
+        page.put(micro_batch, 2, "micro_batch_size")
+        batch = 2
+    found = next(n for n in range(min(GENERATIONS, batch), 0, -1) if batch % n == 0)
+    number = found if found > 1 else batch
     page.put(f"{before}num_generations", number, note="completions of a prompt, which fill whole batches")
 
 

@@ -118,6 +118,10 @@ def _any_of(numbers: Sequence[str], count: int) -> str:
     return numbers[0] if len(numbers) == 1 else f"({'|'.join(numbers)})"
 
 
+UNQUANTIZED_UNDER_FSDP2 = ("dpo", "kto", "orpo")
+"""Losses that quantized weights do not go with there: schemas/validation.py, check_fsdp2_base_model_quant_rl."""
+
+
 def _precision(page: Page, asked: Asked) -> None:
     word, half = str(asked["precision"]), asked.half
     page.put("bf16", half == "bf16", "precision", "weight_dtype")
@@ -151,7 +155,11 @@ def _loss(page: Page, asked: Asked) -> None:
         page.put("rl", word, "loss")
     elif word == "grpo":
         page.put("rl", word, "loss")
-        put_completions(page, asked, "trl.")
+        # schemas/validation.py, check_grpo_batch_size_divisibility: those of one device
+        put_completions(page, asked, "micro_batch_size", "trl.", devices=1)
+        if asked.devices > 1:
+            whole = asked["micro_batch_size"] * asked["gradient_accumulation_steps"] * asked.devices
+            page.put("trl.generation_batch_size", whole, note="completions of all devices for one step")
         page.put("trl.beta", 0.04 if asked["dpo_reference"] else 0.0, "dpo_reference")
         page.yours("trl.reward_funcs", [REWARD])
     elif word == "reward":
@@ -239,6 +247,8 @@ def _strategy(page: Page, asked: Asked) -> tuple[Page, ...]:
         _zero(page, asked, "deepspeed.")
     elif asked.fsdp:
         version = asked["parallel.fsdp_version"]
+        if version == 2 and asked["quantization"] and asked["loss"] in UNQUANTIZED_UNDER_FSDP2:
+            version = 1
         page.put("fsdp_version", version, "parallel.fsdp_version")
         if asked["parallel.limit_all_gathers"] is False:
             page.put("fsdp_config.limit_all_gathers", False, "parallel.limit_all_gathers")

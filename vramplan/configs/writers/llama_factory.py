@@ -133,9 +133,14 @@ def _precision(page: Page, asked: Asked) -> None:
         page.put(half, True, "precision", "weight_dtype")
 
 
+LOW_RANK = ("galore-adamw", "apollo-adamw")
+
+
 def _optimizer(page: Page, asked: Asked) -> None:
     word, _, rank = str(asked["optimizer"]).partition(":")
-    if word in ("galore-adamw", "apollo-adamw"):
+    if word in LOW_RANK and asked["adapter.kind"]:
+        return  # hparams/finetuning_args.py, __post_init__, refuses LoRA beside it
+    if word in LOW_RANK:
         name = word.partition("-")[0]
         page.put(f"use_{name}", True, "optimizer")
         page.put(f"{name}_rank", int(rank or 16), "optimizer")

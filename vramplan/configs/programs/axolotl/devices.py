@@ -26,6 +26,10 @@ SHARDINGS = {
 }
 
 
+UNQUANTIZED = ("dpo", "kto", "orpo", "ipo")
+"""Losses that quantized weights do not go with under FSDP2: schemas/validation.py, check_fsdp2_base_model_quant_rl."""
+
+
 def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     """The stage of ZeRO, and whether FSDP is used."""
     is_named, stage = zero.named_below(sheet, meaning, "Axolotl")
@@ -51,6 +55,10 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     elif word == "hsdp":
         word = "hsdp:8"
         meaning.note("HYBRID_SHARD shards within a node; a node of 8 GPUs is assumed")
+    quantized = next((key for key in ("load_in_8bit", "load_in_4bit") if sheet.flag(key)), None)
+    if int(version) == 2 and quantized and sheet.text("rl") in UNQUANTIZED:
+        message = f"is on beside FSDP2 and rl: {sheet.text('rl')}, which Axolotl refuses"
+        sheet.problem(quantized, message, "fsdp_version: 1, or deepspeed")
     meaning.say("parallel.sharding", word, "fsdp_config", "fsdp")
     meaning.say("parallel.fsdp_version", int(version), "fsdp_version")
     trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))

@@ -91,6 +91,9 @@ def adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         for key in ("lora_rank", "lora_alpha", "lora_dropout", "lora_target"):
             sheet.get(key)
         return
+    for key in ("use_galore", "use_apollo", "use_badam"):  # hparams/finetuning_args.py, __post_init__
+        if sheet.flag(key):
+            sheet.problem(key, "is on beside LoRA, which LLaMA-Factory refuses", "leave one of the two out")
     rank = sheet.count("lora_rank")
     meaning.say("adapter.kind", "dora" if sheet.flag("use_dora") else "lora", "finetuning_type", "use_dora")
     meaning.say("adapter.rank", rank, "lora_rank")
