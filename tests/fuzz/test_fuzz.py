@@ -42,6 +42,8 @@ def broken(result: FitResult) -> dict[str, tuple[draws.Keys, FitResult]]:
     """Wrong answers, and the jobs that they are to, by the oracle that must see it."""
     peak, best = result.peak, result.recommended
     steps = best.gradient_accumulation_steps
+    scaled: draws.Keys = {**KEYS, "grad_scaler": True}  # as the Trainer does in fp16, so that its files can say it
+    written = oracles.Asker()(scaled)
     return {
         "schema": (KEYS, result._replace(utilization="much")),  # type: ignore[arg-type]
         "sums": (KEYS, result._replace(peak=peak._replace(allocated_bytes=peak.allocated_bytes + 1))),
@@ -51,7 +53,7 @@ def broken(result: FitResult) -> dict[str, tuple[draws.Keys, FitResult]]:
         "larger_gpu": (KEYS, result._replace(job={**result.job, "reserve": "47 GiB"}, verdict="fits")),
         "more_work": (KEYS, result._replace(peak=peak._replace(allocated_bytes=10**12))),
         "commands": ({**KEYS, "gradient_accumulation_steps": steps, "global_batch_size": 1}, result),
-        "written": (KEYS, result._replace(peak=peak._replace(device_bytes=peak.device_bytes + 1))),
+        "written": (scaled, written._replace(peak=peak._replace(device_bytes=written.peak.device_bytes + 1))),
         "echo": ({**KEYS, "label_smoothing": 0.25}, result),
     }
 
