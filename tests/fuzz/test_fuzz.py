@@ -53,7 +53,7 @@ def broken(result: FitResult) -> dict[str, tuple[draws.Keys, FitResult]]:
         "larger_gpu": (KEYS, result._replace(job={**result.job, "reserve": "47 GiB"}, verdict="fits")),
         "more_work": (KEYS, result._replace(peak=peak._replace(allocated_bytes=10**12))),
         "commands": ({**KEYS, "gradient_accumulation_steps": steps, "global_batch_size": 1}, result),
-        "written": (scaled, written._replace(peak=peak._replace(device_bytes=written.peak.device_bytes + 1))),
+        "written": (scaled, written._replace(peak=written.peak._replace(device_bytes=written.peak.device_bytes + 1))),
         "echo": ({**KEYS, "label_smoothing": 0.25}, result),
     }
 

@@ -19,7 +19,7 @@ from vramplan.options.option import FLAG
 OF_A_PROGRAM = names(
     """
     optimizer_implementation checkpoint_reentrant every_second_matmul hold_outputs hold_outputs_until gradient_dtype
-    optimizer_state_dtype adapter.kernels adapter.dtype allocator
+    optimizer_state_dtype adapter.kernels adapter.dtype allocator grad_scaler
     parallel.no_sync parallel.gradient_as_bucket_view parallel.fsdp_version parallel.reduce_dtype parallel.fsdp_units
     parallel.limit_all_gathers
     parallel.context_communication parallel.reduce_bucket_size parallel.allgather_bucket_size parallel.sub_group_size
