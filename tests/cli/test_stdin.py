@@ -58,7 +58,7 @@ def test_the_answer_is_that_of_the_file(words: tuple[str, ...], tmp_path: pytest
     ("words", "text", "said"),
     [
         (("convert", "-", "--to", "trl"), JOB, "convert takes no job file"),
-        (("scale", "-", *GPU), AXOLOTL, "scale takes no file of a training program"),
+        (("walkthrough", "-", *GPU), AXOLOTL, "walkthrough takes no file of a training program"),
         (("read", "-"), JOB, "is a job file of vramplan already"),
         (("fit", "-", *GPU), '{"model_type": "gpt2"}', "standard input has the shape of a model"),
         (("fit", "-", *GPU), "", "is empty"),

@@ -352,11 +352,10 @@ def test_a_job_of_a_file_without_its_option(tmp_path: Path) -> None:
     one = f"{file}#b"
     assert run("fit", one).out == run("fit", "--job", one).out
     assert run("compare", str(file)).out == run("compare", "--job", str(file)).out
-    for command in ("scale", "walkthrough"):
-        assert f"{command} takes no job file" in run(command, str(file)).err
+    assert "walkthrough takes no job file" in run("walkthrough", str(file)).err
     axolotl = tmp_path / "axolotl.yaml"
     axolotl.write_text("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 1\n")
-    assert "scale takes no file of a training program" in run("scale", str(axolotl), "-g", "a100").err
+    assert "walkthrough takes no file of a training program" in run("walkthrough", str(axolotl), "-g", "a100").err
     by_option = run("compare", "--config", str(axolotl), "-g", "a100,h100")
     assert run("compare", str(axolotl), "-g", "a100,h100").out == by_option.out
     assert "is a job file of vramplan already" in run("read", str(file)).err

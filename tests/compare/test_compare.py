@@ -101,6 +101,22 @@ def test_a_budget_and_a_deadline_rule_rows_out() -> None:
     assert "none of them fits and keeps its limits" in none.out
 
 
+def test_a_tight_run_ends_as_fit_ends_it() -> None:
+    """The estimate is within the usable memory or above it, and a limit is kept or broken."""
+    words = ("-m", "gpt2", "-g", "t4", "--micro-batch", "2", "--checkpointing", "none")
+    free = run("fit", *words, "--seq", "128", "--format", "json").document
+    room, mib = free["usable_bytes"] - free["peak"]["device_bytes"], 2**20
+    codes = {}
+    for left in (mib, -300 * mib):  # the allocator gives back what it has kept, before it needs more than there is
+        for limit in ("52w", "1s"):
+            tight = (*words, "--reserve", f"{room - left} B", "--tokens", "1M", "--deadline", limit)
+            alone = run("fit", *tight, "--seq", "128", "--format", "json")
+            assert alone.document["verdict"] == "tight"
+            codes[left > 0, limit] = run("compare", *tight, "--seq", "128,1024", "--quiet").code
+            assert codes[left > 0, limit] == alone.code
+    assert codes == {(True, "52w"): 0, (True, "1s"): 3, (False, "52w"): 3, (False, "1s"): 3}
+
+
 def test_limits_that_cannot_be_judged_are_not_kept() -> None:
     """Of a card whose rates are not known nobody knows how long it takes, and of one without a price what it costs."""
     words = ("-m", "gpt2", "-g", "24 GiB,v100,t4", "--seq", "256", "--tokens", "1B")
@@ -186,6 +202,9 @@ def test_all_is_every_gpu_with_a_rent_and_the_cheapest_that_fits_is_named(tmp_pa
 
 def test_what_cannot_be_compared_is_said() -> None:
     assert "nothing to compare" in refused("compare", "-m", "gpt2", "-g", "v100").err
+    misspelled = refused("compare", "-m", "gpt2", "-g", "al").err
+    assert "there is no GPU profile 'al' (vramplan compare -g all" in misspelled
+    assert "did you mean h100?" in refused("compare", "-m", "gpt2", "-g", "h10").err
     numbers = ",".join(map(str, range(1, 200)))
     many = refused("compare", "-m", "gpt2", "-g", "v100", "--micro-batch", numbers, "--seq", numbers)
     assert "39,601 combinations" in many.err
@@ -328,7 +347,31 @@ def test_lists_vary_a_file_of_a_training_program(tmp_path: Path) -> None:
         alone = run("fit", str(file), "-g", cell["options"]["gpu"], "--format", "json").document
         assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
         assert (cell["micro_batch_size"], cell["gradient_accumulation_steps"]) == (2, 4)
-    assert "compare FILE --gpus 1,2,4 takes one" in refused("scale", str(file), "-g", "l4").err
+    assert "compare FILE --gpus 1,2,4 takes one" in refused("walkthrough", str(file), "-g", "l4").err
+
+
+def test_a_file_is_scaled_as_it_says_how_devices_share(tmp_path: Path) -> None:
+    """Each row is the answer of `fit` with the number of GPUs, on one without what needs several."""
+    axolotl = tmp_path / "axolotl.yaml"
+    axolotl.write_text(
+        "base_model: Qwen/Qwen2.5-0.5B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\nsequence_len: 256\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\noptimizer: adamw_torch\nbf16: true\n"
+    )
+    jobs = tmp_path / "jobs.yaml"
+    shared = "parallel: {data: 4, sharding: ddp}"
+    jobs.write_text(
+        f"version: 1\njobs:\n- {{name: a, model: gpt2, gpu: t4, sequence_length: 128, micro_batch_size: 2, {shared}}}\n"
+    )
+    for words, of_one in (((str(axolotl), "-g", "l4"), ()), ((str(jobs),), ("--sharding", "none"))):
+        ran = run("scale", *words, "--gpus", "1,2", "--format", "json")
+        assert ran.err.count("is read as axolotl") == (words[0] == str(axolotl))
+        for cell in ran.document["cells"]:
+            count = cell["options"]["gpus"]
+            more = of_one if count == "1" else ()
+            alone = run("fit", *words, "--gpus", count, *more, "--format", "json").document
+            assert (cell["verdict"], cell["device_bytes"]) == (alone["verdict"], alone["peak"]["device_bytes"])
+            assert cell["micro_batch_size"] == 2
+            assert alone["job"]["parallel"]["sharding"] == ("none" if count == "1" else "ddp")
 
 
 def test_several_processes_give_the_rows_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,12 +95,14 @@ def scaled(
     keys_of: Callable[[Mapping[str, str]], Keys],
     profiles: Sequence[Path] = (),
     shared_by: str | None = None,
+    job_of: Callable[[Keys], AnyJob] | None = None,
 ) -> Comparison:
     """The same job on more and more devices: what each adds, and where to stop.
 
-    `shared_by`: how several devices share the states, in the word of the option.
+    `shared_by`: how several devices share the states, in the word of the option. `keys_of` and `job_of` are those of
+    `compared`.
     """
-    found = compared({"gpus": [str(count) for count in counts]}, keys_of, profiles)
+    found = compared({"gpus": [str(count) for count in counts]}, keys_of, profiles, job_of=job_of)
     first = next((cell for cell in found.cells if cell.is_possible and cell.samples_per_second), None)
     cells = []
     for cell in found.cells:

@@ -25,6 +25,7 @@ LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lis
 ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
 OF_ALL = f"vramplan compare -g {EVERY_GPU} looks at every GPU whose rent is published, and names the cheapest that fits"
 NEAR_FAMILY = 0.7  # as the beginnings of two models of one kind: llama and lama, gemma and gema
+NEAR_WORD = 0.75  # as of `all` and a word with a letter more or less
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
 
 
@@ -43,6 +44,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = (
             hint or near_matches(word, plain, named=named) or near_matches(word, _of_its_kind(word, named), named=named)
         )
+    if hint is None and kind == "gpus" and near_matches(name, ASKS_FOR_ANY, NEAR_WORD):
+        hint = OF_ALL
     if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):

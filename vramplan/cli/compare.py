@@ -14,6 +14,7 @@ from vramplan.cli.options import (
     Format,
     From,
     IgnoreUnknown,
+    JobOfFile,
     Print,
     Profiles,
     Quiet,
@@ -72,6 +73,11 @@ def compare(
 @done_by("vramplan.cli.runs.compare:scale")
 def scale(
     given: dict[str, Any],
+    job: JobOfFile = None,
+    config: Configs = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     to: To = None,
     profiles: Profiles = None,
     output_format: Format = "text",
@@ -82,13 +88,15 @@ def scale(
     """Puts the same run on 1, 2, 4, ... GPUs: what each adds, what it costs, and where to stop.
 
     --gpus names the counts instead; a single number is the last of them.
-    Several GPUs share the states by FSDP unless --sharding says otherwise.
+    Several GPUs share the states by FSDP unless --sharding says otherwise, and those of a file as the file says.
+    The file is one of a training program, or a job of a job file; options replace what it says.
     Each row is the answer of `fit`. Programs may train other number formats on one GPU, and the output says so.
 
     \b
     Examples:
       vramplan scale -m llama-3.1-8b -g h100 --to 64
       vramplan scale -m gpt2-xl -g a100 --sharding ddp --gpus 1,2,3,4 --tokens 10B
+      vramplan scale axolotl.yaml -g a100-80gb --to 16
 
     \b
     Exit codes: 0 one of them fits, 2 bad input, 3 none fits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.results import FITS
+from vramplan.results import FITS, TIGHT
 from vramplan.tuples import NamedTuple
 
 
@@ -43,7 +43,18 @@ class Cell(NamedTuple):
     @property
     def is_possible(self) -> bool:
         """Whether it fits, and keeps its deadline and its budget for all that is known."""
-        return self.verdict == FITS and self.keeps_limits is not False and self.unjudged is None
+        return self.verdict == FITS and self._keeps_limits
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether `fit` ends it as one that fits: it may be tight, with an estimate within the usable memory."""
+        if self.verdict != TIGHT or self.device_bytes is None or self.usable_bytes is None:
+            return self.is_possible
+        return self.device_bytes <= self.usable_bytes and self._keeps_limits
+
+    @property
+    def _keeps_limits(self) -> bool:
+        return self.keeps_limits is not False and self.unjudged is None
 
 
 class Comparison(NamedTuple):

@@ -26,11 +26,11 @@ from vramplan.options.option import FLAG, TEXTS
 from vramplan.options.words import EVERY_GPU, SPLITS
 from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
-from vramplan.values.job import ResolvedJob
-from vramplan.values.textbook import AnyJob, TextbookJob
+from vramplan.values.textbook import AnyJob
 
 MOST_GPUS = 64
 DATA = "gpus"  # the option of parallel.data
+TAKEN_AWAY = "null"  # of a key that a file has
 
 
 def compare(
@@ -58,6 +58,7 @@ def compare(
     lists = _with_every_gpu({name: values_of(name, value) for name, value in typed.items()}, folders)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     if not axes:
+        _one_run({name: values[0] for name, values in lists.items()}, job, asked, folders)
         hint = "a list, as in --gpu a100-80gb,h100" + ("" if job is None else "; or the file alone, with all its jobs")
         raise UsageError("there is nothing to compare", key="compare", hint=hint)
     single = {name: values[0] for name, values in lists.items() if len(values) == 1}
@@ -71,6 +72,14 @@ def compare(
     first = given_of({flag: values[0] for flag, values in axes.items()})
     job_of = _varied_job(job, folders, first) if job is not None else _varied_files(asked, folders, first)
     _answer(compared(axes, given_of, folders, usable(), job_of), to, svg)
+
+
+def _one_run(given: dict[str, Any], job: str | None, asked: Any, folders: list[Path]) -> None:
+    """Raise InputError for what is wrong with the only run: a list that is spelled wrongly is no list."""
+    if asked is not None:
+        _varied_files(asked, folders, given)(given)
+    elif job is None or place_of(job)[1] is not None:
+        any_job_of(given, folders, job)
 
 
 def _varied_job(written: str, folders: list[Path], first: dict[str, Any]) -> Callable[[dict[str, Any]], AnyJob]:
@@ -109,6 +118,11 @@ def _with_every_gpu(lists: dict[str, list[Any]], folders: list[Path]) -> dict[st
 
 def scale(
     given: dict[str, Any],
+    job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     to: int | None,
     profiles: list[str] | None,
     output_format: str,
@@ -118,37 +132,66 @@ def scale(
 ) -> None:
     """Run `vramplan scale` with the values of its options."""
     out = output(output_format, key, quiet)
-    require(given)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    of_file = job is not None or asked is not None
+    if not of_file:
+        require(given)
     name = table.find("parallel.data").parameter
     rest = {one: value for one, value in given.items() if value is not None and one != name}
     gpu = table.find("gpu").parameter
     several = counted(rest.get(gpu))
     if several is not None and to is None and given.get(name) is None:  # `8xh100` has the last number, of all GPUs
         to, rest[gpu] = max(1, several[0] // _replica(rest)), several[1]
-    counts = _counts(given.get(name), to)
+    counts, folders = _counts(given.get(name), to), _folders(profiles)
+    first = {**rest, name: str(counts[0])}
+    if asked is not None:
+        job_of = _varied_files(asked, folders, first)
+    elif job is not None:
+        job_of = _varied_job(job, folders, first)
+    else:
+        job_of = _job_of_options(folders)
+    alone, several_words = _ways(rest, job_of, name, max(counts[-1], 2), of_file=of_file)
+
+    def given_of(one: Mapping[str, str]) -> dict[str, Any]:
+        count = one[DATA]
+        return {**(alone if count == "1" else several_words), name: count}
+
+    shared_by = several_words.get(table.find("parallel.sharding").parameter)
+    if of_file:
+        _answer(scaled(counts, given_of, folders, shared_by, job_of), out, svg)
+    _answer(scaled(counts, lambda one: as_job(given_of(one)), folders, shared_by), out, svg)
+
+
+def _ways(
+    rest: dict[str, Any], job_of: Callable[[dict[str, Any]], AnyJob], name: str, most: int, *, of_file: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a run on one GPU and on several. `name`: the parameter of their number.
+
+    Several share the states by FSDP where nothing says how, unless the program has none: a file says how.
+    """
     sharding = table.find("parallel.sharding").parameter
-    folders = _folders(profiles)
-    several_words = rest if sharding in rest else {**rest, sharding: "fsdp"}
-    many = _built({**several_words, name: str(max(counts[-1], 2))}, folders)
-    if many is None:  # a program that has no FSDP shares as it does
+    several_words = rest if sharding in rest or of_file else {**rest, sharding: "fsdp"}
+    if not _is_built(job_of, {**several_words, name: str(most)}):
         several_words = rest
     without = {key: value for key, value in rest.items() if key != sharding}
+    if of_file:
+        without[sharding] = TAKEN_AWAY
     ways = (rest, without, several_words)  # some are for several devices alone, and some options need one
-    alone = next((one for one in ways if _built({**one, name: "1"}, folders) is not None), rest)
-
-    def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
-        count = one[DATA]
-        return as_job({**(alone if count == "1" else several_words), name: count})
-
-    _answer(scaled(counts, keys_of, folders, several_words.get(sharding)), out, svg)
+    alone = next((one for one in ways if _is_built(job_of, {**one, name: "1"})), rest)
+    return alone, several_words
 
 
-def _built(given: dict[str, Any], folders: list[Path]) -> ResolvedJob | TextbookJob | None:
-    """The job that options describe; None where they are refused."""
+def _job_of_options(folders: list[Path]) -> Callable[[dict[str, Any]], AnyJob]:
+    return lambda given: build_any_job(as_job(given), profile_dirs=folders)
+
+
+def _is_built(job_of: Callable[[dict[str, Any]], AnyJob], given: dict[str, Any]) -> bool:
+    """Whether there is a job of these options; else they are refused."""
     try:
-        return build_any_job(as_job(given), profile_dirs=folders)
+        job_of(given)
     except InputError:
-        return None
+        return False
+    return True
 
 
 def _replica(given: Mapping[str, Any]) -> int:
@@ -195,7 +238,7 @@ def _answer(found: Comparison, to: OutputChoice, svg: str | None) -> NoReturn:
     if svg is not None:
         save(svg, picture(found), "--svg")
     emit("compare", found, to)
-    code = ExitCode.OK if any(cell.is_possible or cell.verdict == "tight" for cell in found.cells) else None
+    code = ExitCode.OK if any(cell.is_likely for cell in found.cells) else None
     if code is None:
         all_refused = all(cell.error is not None for cell in found.cells)
         code = ExitCode.BAD_INPUT if all_refused else ExitCode.DOES_NOT_FIT
