@@ -54,6 +54,7 @@ TITLES = {
     "vramplan.replay.operators.fused_loss": "Fused loss",
     "vramplan.replay.operators.lora_kernels": "Axolotl's fused LoRA",
     "vramplan.replay.operators.tiled_mlp": "An MLP in tiles along the sequence",
+    "vramplan.replay.operators.top_tokens": "The loss of Axolotl's distillation from saved log-probabilities",
     "vramplan.replay.operators.liger": "Liger's norms, gated activations and positions",
     "vramplan.replay.operators.experts": "Routing and experts",
     "vramplan.replay.operators.scattered": "Rows taken out and added back",

@@ -45,7 +45,8 @@ compute nothing, on a GPU of 132 multiprocessors), each beside random other tech
 `fused_lora.json` holds axolotl 0.19.0's fused LoRA, put into models by its own code (with Triton kernels that compute
 nothing), and `fused_lora_shared.json` the same under DDP, FSDP2 and ZeRO. `tiled_mlp.json` and `tiled_mlp_shared.json`
 hold MLPs that run in tiles, by its function, and under ZeRO by DeepSpeed 0.19.8's. `taught.json` has trl 1.16.0's loss
-of distillation over two models.
+of distillation over two models, and `taught_from_file.json` axolotl 0.19.0's from saved log-probabilities (its own
+Python).
 
 `tiled.json` holds the head of trl 1.16.0 (its own Python, with Triton kernels that compute nothing) and the loss of its
 SFTTrainer over it; every position counts as one of a completion.

@@ -106,6 +106,7 @@ stablelm, nemotron, helium |
 | `tiled_mlp.json`, `tiled_mlp_shared.json` | MLPs in tiles, by Axolotl's function; \
 the same under DDP, and by DeepSpeed's under ZeRO |
 | `taught.json`, `torchtune_taught.json` | distillation with a teacher: TRL's loss, and torchtune's recipes |
+| `taught_from_file.json` | Axolotl's distillation from saved log-probabilities |
 | `fused_lora.json`, `fused_lora_shared.json` | Axolotl's fused LoRA; the same under DDP, FSDP2 and ZeRO |
 | `lora_parts.json` | one matrix of LoRA alone, and parts of a model by the words `attention` and `mlp` |
 | `pairs.json` | two or three at once of what the files above have one by one |

@@ -99,6 +99,7 @@ ROWS = {
     "tiled_mlp": 63,
     "tiled_mlp_shared": 21,
     "taught": 30,
+    "taught_from_file": 23,
     "torchtune_taught": 36,
     "turns": 35,
     "tiled": 27,

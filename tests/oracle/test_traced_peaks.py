@@ -72,6 +72,7 @@ UNDECLARED = {
     "tiled_mlp",
     "tiled_mlp_shared",
     "taught",
+    "taught_from_file",
     "torchtune_taught",
     "turns",
     "zeroed_late",

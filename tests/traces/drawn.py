@@ -40,7 +40,7 @@ OF_OTHERS = (
     *("master_dtype", "compute_dtype", "gradient_dtype", "trainable_parameters", "activation_model"),
     *("activation_bytes", "checkpoint_factor", "expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
     *("generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
-    *("dpo_reference", "image_size", "target_length", "optimizer_state_dtype"),
+    *("dpo_reference", "teacher_logprobs", "image_size", "target_length", "optimizer_state_dtype"),
 )
 """Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
 

@@ -136,8 +136,8 @@ ZERO = Rig(
 )
 AXOLOTL = Rig(
     "axolotl",
-    ("fused_lora", "fused_lora_shared", "tiled_mlp", "tiled_mlp_shared"),
-    "Axolotl's fused LoRA and its MLPs in tiles in the models of the first rig",
+    ("fused_lora", "fused_lora_shared", "tiled_mlp", "tiled_mlp_shared", "taught_from_file"),
+    "Axolotl's fused LoRA, its MLPs in tiles and its distillation from files in the models of the first rig",
     alone=("axolotl==0.19.0",),
 )
 TORCHAO = Rig(

@@ -45,6 +45,7 @@ class JobBehaviour:
     has_float8_of_fsdp = False  # the same where FSDP shares the states
     has_preference_training = False
     distils: tuple[str, ...] = ()  # words of divergences that recipes of the program with a teacher have
+    distils_from_file: tuple[str, ...] = ()  # the same where the predictions of a teacher were saved
     distils_over_logits = False  # a trainer makes the divergence of whole logits, and no other loss
     preferences_by = "TRL"  # which turns dropout off
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model

@@ -13,7 +13,7 @@ from vramplan.values.parallel import ZERO3, ZERO_STAGES
 PADDING = "padding: right"
 OF_THE_HEAD = (
     *("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size"),
-    *("distillation", "tiled_mlp"),
+    *("distillation", "teacher_logprobs", "tiled_mlp"),
 )
 
 
@@ -27,6 +27,8 @@ def composed_of(job: ResolvedJob) -> tuple[str, ...]:
     sentences += [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in _untraced_code(job)]
     if job.sharding is not None and job.sharding.kind in ZERO_STAGES:
         sentences += _under_zero(job)
+    if job.sharding is not None and job.teacher_logprobs is not None:
+        sentences.append(f"teacher_logprobs was never traced together with parallel.sharding {job.sharding.kind}")
     return (*sentences, *untraced_release(job), *never_traced(job))
 
 

@@ -12,6 +12,7 @@ from vramplan.job.fsdp import version_of
 from vramplan.options import words
 from vramplan.replay.models import stands_for
 from vramplan.replay.models.capable import head_losses, smooths
+from vramplan.values.parallel import ZERO3, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from vramplan.values.machine import Runtime
     from vramplan.values.model import ModelShape
 
-KEY, OTHER_KEY = "teacher", "distillation"
+KEY, OTHER_KEY, FROM_FILE = "teacher", "distillation", "teacher_logprobs"
 
 
 def teacher_of(
@@ -27,6 +28,8 @@ def teacher_of(
 ) -> tuple[ModelShape | None, str | None]:
     """The teacher in the code of the runtime's program, and the word of the divergence."""
     raw, fields = resolver.raw, resolver.fields
+    if raw.teacher_logprobs is not None:
+        return None, _from_file(resolver, model, runtime, loss)
     if raw.teacher is None:
         if raw.distillation is not None:
             fields.refuse(OTHER_KEY, f"{raw.distillation} needs a teacher", hint="teacher: a profile or a config.json")
@@ -58,6 +61,45 @@ def teacher_of(
     if own is not None and model.engine is not None and stands_for(own, teacher):
         teacher = as_written(own, teacher, engine.name)
     return teacher, word
+
+
+def _from_file(resolver: Resolver, model: ModelShape, runtime: Runtime, loss: str) -> str | None:
+    """The word of the divergence from predictions that a teacher has made before."""
+    raw, fields = resolver.raw, resolver.fields
+    known = under(runtime).distils_from_file
+    if not known:
+        message = f"the training loop of {runtime.name} takes no predictions of a teacher from a file"
+        fields.refuse(FROM_FILE, message, hint="runtime: transformers, around which Axolotl does")
+        return None
+    word = raw.distillation or known[0]
+    if raw.distillation is None:
+        resolver.assume(OTHER_KEY, word, "Axolotl's kd_beta of 0")
+    if word not in known:
+        fields.refuse(OTHER_KEY, f"Axolotl has no {word}", hint=f"one of {', '.join(known)}")
+    if raw.teacher is not None:
+        message = "is on the device, and its log-probabilities are saved"
+        fields.refuse(KEY, message, hint=f"leave one of {KEY} and {FROM_FILE} out")
+    elif loss != "standard" or raw.label_smoothing:
+        fields.refuse("loss", f"{loss} is not what Axolotl's KDTrainer computes", hint="standard")
+    elif model.task != "lm" or not smooths(model.family) or model.takes_images:
+        fields.refuse(FROM_FILE, f"is not modelled for {model.code}", hint="leave it out")
+    elif raw.split is not None or is_fsdp(raw.sharding) or raw.sharding == ZERO3:
+        message = "the loss reads the weight of the head outside of the model, where a device has a part of it"
+        fields.refuse(FROM_FILE, message, hint="parallel.sharding: ddp, zero1 or zero2")
+    else:
+        _refuses_beside(resolver)
+    return word
+
+
+def _refuses_beside(resolver: Resolver) -> None:
+    """What else of a job the trainer that reads saved predictions was not followed into."""
+    raw, fields = resolver.raw, resolver.fields
+    beside = {"compile": raw.compile, "eval_batch_size": raw.eval_batch_size, "hold_outputs": raw.hold_outputs}
+    for key, value in beside.items():
+        if value:
+            fields.refuse(key, f"{value} is not modelled with {FROM_FILE}", hint="leave it out")
+    if raw.activation_checkpointing == words.OPTIMAL:
+        fields.refuse("activation_checkpointing", f"{words.OPTIMAL} is not modelled with {FROM_FILE}", hint="use sqrt")
 
 
 def _found(resolver: Resolver) -> ModelShape | None:

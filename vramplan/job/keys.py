@@ -47,6 +47,7 @@ class JobKeys(TypedDict, total=False):
     loss: str | None
     teacher: Mapping[str, Any] | None
     distillation: str | None
+    teacher_logprobs: int | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None
@@ -141,6 +142,7 @@ class JobFields:
     loss: str | None
     teacher: Mapping[str, Any] | None
     distillation: str | None
+    teacher_logprobs: int | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None

@@ -87,7 +87,8 @@ class _ReplayResolver(Resolver):
             adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         teacher = word = None
-        if (raw.teacher is not None or raw.distillation) and model is not None and runtime is not None:
+        distils = raw.teacher is not None or raw.distillation or raw.teacher_logprobs
+        if distils and model is not None and runtime is not None:
             teacher, word = on_demand.teacher_of(self, model, runtime, loss, adapter)
         tiles = (
             on_demand.tiles_of(self, model, adapter, sequence_length, reference)
@@ -165,6 +166,7 @@ class _ReplayResolver(Resolver):
             liger_kernels=liger,
             teacher=teacher,
             distillation=word,
+            teacher_logprobs=raw.teacher_logprobs,
             tiled_mlp=tiles,
             mamba_kernels=bool(raw.mamba_kernels) and model.state_space is not None and bool(model.state_space.layers),
             every_second_matmul=bool(raw.every_second_matmul),
@@ -493,7 +495,7 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.offload_activations
         or bool(job.liger_kernels)
         or job.tiled_mlp is not None
-        or job.teacher is not None
+        or job.distillation is not None
         or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
         or job.loss not in ("standard", "fp32-logits")
     )

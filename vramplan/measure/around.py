@@ -39,4 +39,6 @@ def widened(inner: Callable[..., Any], around: contextlib.AbstractContextManager
 
 
 def _wide(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(_wide(one) for one in value)
     return value.float() if hasattr(value, "float") else value

@@ -11,6 +11,7 @@ import torch
 from vramplan.measure.known import known
 from vramplan.measure.objectives import smooths_outside
 from vramplan.measure.preferences import is_preference, pairs_of
+from vramplan.measure.taught_from_file import SAVED
 from vramplan.values.job import ResolvedJob
 
 SEQUENCES_IN_A_ROW = 2  # of packed ones
@@ -40,6 +41,9 @@ def batch_of(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
             kinds[:, : shape.image_tokens] = 1
             given["token_type_ids"] = kinds
     _label(job, given, device)
+    if job.teacher_logprobs is not None:
+        shape_of_saved = (size, job.sequence_length, job.teacher_logprobs)
+        given |= {name: torch.ones(shape_of_saved, dtype=dtype, device=device) for name, dtype in SAVED.items()}
     if job.padding != "none":
         row = [1] * (job.sequence_length - 1) + [0]  # one token that is padding is enough for a mask
         mask = known([row] * size, device) if shape.any_image_size else torch.tensor([row] * size, device=device)

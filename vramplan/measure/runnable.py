@@ -60,6 +60,7 @@ def check_installed(job: ResolvedJob) -> None:
         ("loss", job.loss, LOSS_PACKAGES.get(job.loss)),
         ("liger_kernels", ", ".join(job.liger_kernels), LIGER),
         ("teacher", job.teacher is not None and "teacher", "trl"),
+        ("teacher_logprobs", job.teacher_logprobs is not None and "teacher_logprobs", AXOLOTL),
         ("tiled_mlp", job.tiled_mlp is not None and "tiled_mlp", AXOLOTL),
         ("adapter.kernels", adapter is not None and ", ".join(adapter.kernels), AXOLOTL),
         ("qat", job.qat is not None and job.qat.weights, "torchao"),

@@ -41,6 +41,7 @@ from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.separate_experts import one_by_one
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
+from vramplan.measure.taught_from_file import SAVED, counted_labels, from_file, loss_from_file
 from vramplan.measure.tiled_mlp import in_tiles
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob
@@ -161,6 +162,8 @@ def forward(loop: Loop) -> Any:
         with saved_on_host(job):
             loss = _preferences(loop)
             return None, loss if job.loss == POLICY else _divided(job, loss)
+    if job.teacher_logprobs is not None:
+        return taught_from_file(loop, casts=casts)
     if loop.teacher is not None and job.loss == "tiled":
         return taught_in_tiles(loop)
     if loop.teacher is not None:
@@ -281,6 +284,25 @@ def taught_in_tiles(loop: Loop) -> Any:
     )
     del entropy, count
     return None, loss
+
+
+def taught_from_file(loop: Loop, *, casts: bool) -> Any:
+    """The step of Axolotl's KDTrainer; of several micro-steps the labels of all are counted: none is divided.
+
+    Source: axolotl 0.19.0, integrations/kd/trainer.py, compute_loss.
+    """
+    job, given = loop.job, {key: value for key, value in loop.batch.items() if key not in ("labels", *SAVED)}
+    around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+    inner = widened(loop.model.forward, around) if casts else loop.model.forward
+    with saved_on_host(job), patch.object(loop.model, "forward", inner):
+        outputs = loop.model(**given, output_hidden_states=True, return_dict=True, logits_to_keep=1)
+    hidden_states = outputs.hidden_states[-1]
+    head = loop.model.get_output_embeddings()
+    hidden_states = hidden_states.to(head.weight.dtype)
+    loss = loss_from_file(job)(
+        head.weight, hidden_states, *(loop.batch[name] for name in SAVED), true_labels=loop.batch["labels"]
+    )
+    return None, loss / counted_labels(loop.batch["labels"])
 
 
 def _divided(job: ResolvedJob, loss: Any) -> Any:
@@ -421,6 +443,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(liger.for_one_job())
         stack.enter_context(lora_kernels.for_one_job())
         stack.enter_context(in_tiles(job))
+        stack.enter_context(from_file(job))
         stack.enter_context(one_by_one(job))
         model, copy = skeleton(job), skeleton(job) if job.ema else None
         reference = reference_skeleton(job)

@@ -32,6 +32,7 @@ class Values:
     checkpoint_reentrant: bool | None
     loss: str | None
     distillation: str | None
+    teacher_logprobs: int | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None

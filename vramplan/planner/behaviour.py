@@ -24,6 +24,7 @@ class PlannerBehaviour:
     keeps_buffers: bool = False  # gradients are added to buffers that are there from the first micro-step on
     smoothed_loss: str = SMOOTHED  # the loss that smoothed labels make
     taught_in_tiles: str | None = None  # the same where the job's loss is made by tiles
+    taught_from_file: str | None = None  # the same where the predictions of the teacher were saved
     taught_loss: str | None = None  # that of a teacher beside the model; None: the job's own, with a divergence
 
     def optimizer_of(self, job: ResolvedJob) -> str:

@@ -82,6 +82,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         mamba_kernels=job.mamba_kernels,
         teacher=job.teacher,
         distillation=job.distillation,
+        teacher_logprobs=job.teacher_logprobs,
         tiled_mlp=job.tiled_mlp,
         adam_denominators=(release_of(job) or job.runtime.foreach_adam_in_place_since)
         < job.runtime.foreach_adam_in_place_since,
@@ -206,7 +207,7 @@ def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
 def loss_of(job: ResolvedJob) -> str:
     """The loss that the job's iteration computes."""
     planning = planning_of(job)
-    taught = None
+    taught = None if job.teacher_logprobs is None else planning.taught_from_file
     if job.teacher is not None:
         taught = planning.taught_in_tiles if job.loss == TILED else planning.taught_loss
     if taught is not None:

@@ -217,6 +217,14 @@ class KeyValues:
         """A block has come to this state. `graph`: what was saved for the backward of the state alone."""
 
 
+class HiddenStates:
+    """The role of who returns the hidden states of all blocks. The class as it stands does not."""
+
+    def asked(self) -> list[Tensor] | None:
+        """Where they are kept: what the first block is given, and what each block gives."""
+        return None
+
+
 class TiledWeights:
     """The role of who wants to know which weights run in tiles. The class as it stands does not."""
 

@@ -41,6 +41,7 @@ OWN = (
     "vramplan.replay.operators.liger",
     "vramplan.replay.operators.lora_kernels",
     "vramplan.replay.operators.tiled_mlp",
+    "vramplan.replay.operators.top_tokens",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.scattered",
     "vramplan.replay.operators.expert_loops",

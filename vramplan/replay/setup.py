@@ -73,7 +73,8 @@ class Setup(NamedTuple):
     mamba_kernels: bool = False  # mamba-ssm runs blocks with a state space
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules
     teacher: ModelShape | None = None  # a second model, whose predictions the loss compares with
-    distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
+    distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl | jsd
+    teacher_logprobs: int | None = None  # that were saved for each token
     tiled_mlp: int | None = None  # tiles that the MLP of each block runs in
     adam_denominators: bool = False  # of a PyTorch whose foreach Adam has denominators beside square roots
     gathers_ahead: bool = False  # of a PyTorch whose FSDP1 has no limit of units that are gathered

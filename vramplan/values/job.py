@@ -111,7 +111,8 @@ class ResolvedJob(NamedTuple):
     mamba_kernels: bool = False  # mamba-ssm and causal-conv1d are installed, and the model has a use for them
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules: rms-norm, glu, rope
     teacher: ModelShape | None = None  # a second model, whose predictions the loss compares with
-    distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
+    distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl | jsd
+    teacher_logprobs: int | None = None  # of a teacher that ran before: so many were saved for each token
     tiled_mlp: int | None = None  # tiles along the sequence that the MLP of each block runs in; None: at once
     every_second_matmul: bool = False  # selective-op only
     offload_activations: bool = False  # what forward saves is in pinned memory of the host

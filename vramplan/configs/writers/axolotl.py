@@ -17,6 +17,17 @@ from vramplan.configs.writers.arguments import FSDP_WORDS, put_completions
 from vramplan.replay.models.lora_kernels import EVERY
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
+KD = "axolotl.integrations.kd.KDPlugin"
+
+OF_A_TEACHER = {
+    "path": "axolotl-ai-co/evolkit-logprobs-pipeline-75k-v2-sample",
+    "type": "axolotl.integrations.kd.chat_template",
+    "field_messages": "messages_combined",
+    "split": "train",
+    "logprobs_field": "llm_text_generation_vllm_logprobs",
+    "temperature": 1.0,
+}
+"""Data of its page on distillation, with log-probabilities."""
 
 PAIRS = "fozziethebeat/alpaca_messages_2k_dpo_test"
 REWARD = "rewards.own_reward"
@@ -82,6 +93,9 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
 def _data(page: Page, asked: Asked) -> None:
     """Examples of the form that the loss needs: answers, pairs of them, or answers with a judgement."""
     word = str(asked["loss"])
+    if asked["teacher_logprobs"]:
+        page.yours("datasets", [OF_A_TEACHER])
+        return
     path, form = DATASETS.get(word, DATASETS["standard"])
     page.yours("datasets", [{"path": path, "type": form} if form is not None else {"path": path, "split": "train"}])
     if form is not None and form.startswith(("chat_template", "bradley_terry")):
@@ -170,6 +184,8 @@ def _loss(page: Page, asked: Asked) -> None:
     elif word == "chunked":
         page.put("chunked_cross_entropy", True, "loss")
         page.put("chunked_cross_entropy_num_chunks", int(chunks), "loss")
+    if asked["teacher_logprobs"]:
+        _taught(page, asked)
     kernels = asked["liger_kernels"] or ()
     turns, _, blocks_at_a_time = str(asked["trained_blocks"]).partition(":")
     if turns == "lisa":
@@ -177,9 +193,20 @@ def _loss(page: Page, asked: Asked) -> None:
         page.yours("lisa_step_interval", 20)
         page.yours("lisa_layers_attribute", "model.layers")
     if kernels and word != "fused":
-        page.put("plugins", [LIGER], "liger_kernels")
+        page.put("plugins", [LIGER, *([KD] if asked["teacher_logprobs"] else [])], "liger_kernels")
     for kernel in kernels:
         page.put(computing.LIGER[kernel][0], True, "liger_kernels")
+
+
+def _taught(page: Page, asked: Asked) -> None:
+    """Both losses are counted, so both have a share."""
+    page.put("plugins", [KD], "teacher_logprobs")
+    page.put("kd_trainer", True, "teacher_logprobs")
+    page.put("kd_online_topk", int(asked["teacher_logprobs"]), "teacher_logprobs")
+    page.put("kd_beta", {"forward-kl": 0.0, "reverse-kl": 1.0}.get(str(asked["distillation"]), 0.5), "distillation")
+    page.yours("kd_ce_alpha", 0.1)
+    page.yours("kd_alpha", 0.9)
+    page.yours("kd_temperature", 1.0)
 
 
 def _tiles(page: Page, asked: Asked) -> None:

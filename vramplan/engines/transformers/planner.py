@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.planner.behaviour import PlannerBehaviour
-from vramplan.replay.models.modules import DISTILLED, LABEL_SMOOTHER, TILED_DIVERGENCE
+from vramplan.replay.models.modules import DISTILLED, LABEL_SMOOTHER, TILED_DIVERGENCE, TOP_TOKENS
 
 
 class TrainerPlanner(PlannerBehaviour):
@@ -14,6 +14,7 @@ class TrainerPlanner(PlannerBehaviour):
 
     smoothed_loss = LABEL_SMOOTHER
     taught_in_tiles = TILED_DIVERGENCE  # trl 1.16.0, trainer/distillation_trainer.py
+    taught_from_file = TOP_TOKENS  # axolotl 0.19.0, integrations/kd/trainer.py
     taught_loss = DISTILLED  # trl 1.16.0, experimental/gkd/gkd_trainer.py
 
 

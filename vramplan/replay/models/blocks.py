@@ -9,7 +9,7 @@ from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.modules import Segment, as_is
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.rows import StackRow
-from vramplan.replay.observers import Sharding, Trained
+from vramplan.replay.observers import HiddenStates, Sharding, Trained
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 
@@ -124,7 +124,7 @@ def run_blocks(
     handed_to = handed if callable(handed) else lambda _: handed
     if inside:
         make = sharding.around_checkpoints(make, tuple(name for name, one in handed_to(0).items() if one is not None))
-    make = sharding.units(make)
+    make = keeping(tape, sharding.units(make), hidden)
     firsts += sharding.apart()
     row = StackRow(tape, firsts, None if alike else kind, make_up)
     at = 0
@@ -156,6 +156,33 @@ def run_blocks(
                     kept.append(hidden)
         at += times * size
     return hidden
+
+
+def keeping(tape: Tape, make: Callable[[int], Any], hidden: Any) -> Callable[[int], Any]:
+    """The same blocks, and what the first one is given and each one gives is kept where somebody asks for it.
+
+    Hooks of Transformers do that while the model runs, and not where a checkpoint runs a block again.
+    Source: transformers 5.23, utils/output_capturing.py, capture_outputs.
+    """
+    kept = tape.role(HiddenStates).asked()
+    if kept is None:
+        return make
+    kept.append(hidden_of(hidden))
+
+    def made(number: int) -> Any:
+        block = make(number)
+
+        def run(given: Any) -> Any:
+            result = block(given)
+            asked = tape.role(HiddenStates).asked()
+            if asked is not None:
+                asked.append(hidden_of(result))
+            return result
+
+        run.block = block  # type: ignore[attr-defined]  # whose attributes are what is handed to it
+        return run
+
+    return made
 
 
 class GivenFloats:

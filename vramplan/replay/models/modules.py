@@ -48,12 +48,14 @@ ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they a
 TOKEN_SCORES = "token-scores"  # the same without the mean logits
 ENTROPIES = "entropies"  # log-probabilities and entropies alone
 HIDDEN = "hidden"  # no loss: what the head would be given, and the head
+HIDDEN_AND_LAST = "hidden-and-last"  # the same, and the logits of the last token
 TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 SMOOTHED_FP32 = f"{SMOOTHED}-{FP32_LOGITS}"
 LABEL_SMOOTHER = "label-smoother"
 DISTILLED = "distilled"  # a divergence of its logits from those of a teacher
 TILED_DIVERGENCE = "tiled-divergence"  # the same by tiles of both heads
+TOP_TOKENS = "top-tokens"  # a divergence from the likeliest tokens of a teacher, which were saved
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
 DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
 KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF = "kto", "kto-precomputed", "kto-adapter-off"  # the same over single sequences
@@ -67,6 +69,7 @@ OUTSIDE_LOSSES = {
     LABEL_SMOOTHER: LOGITS,
     DISTILLED: LOGITS,
     TILED_DIVERGENCE: HIDDEN,
+    TOP_TOKENS: HIDDEN_AND_LAST,
     TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
     **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),

@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     REWARD,
     TILED,
     TILED_DIVERGENCE,
+    TOP_TOKENS,
     Recipe,
 )
 from vramplan.replay.observers import Sharding
@@ -224,6 +225,7 @@ OBJECTIVES = {
     LABEL_SMOOTHER: "vramplan.replay.techniques.objectives:SmoothsLabels",
     DISTILLED: "vramplan.replay.techniques.distillation:Distils",
     TILED_DIVERGENCE: "vramplan.replay.techniques.tiled_distillation:DistilsInTiles",
+    TOP_TOKENS: "vramplan.replay.techniques.top_tokens:DistilsFromFile",
     **dict.fromkeys(PREFERENCES, "vramplan.replay.techniques.preference_pairs:Preferences"),
     **dict.fromkeys(LOGIT_PAIRS, "vramplan.replay.techniques.pair_losses:LogitPairs"),
     REWARD: "vramplan.replay.techniques.pair_losses:Rewards",

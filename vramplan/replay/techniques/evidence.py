@@ -16,6 +16,7 @@ from vramplan.replay.models.capable import offloads
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.techniques.vocabulary import (
     EVALUATION,
+    FROM_FILE,
     GENERATION,
     TILED_MLP,
     given,
@@ -65,6 +66,7 @@ TOUCHES = {
     "checkpoint_reentrant: true": SAVED,
     TILED_MLP: SAVED,
     **dict.fromkeys(DISTILLATIONS, BESIDE),
+    FROM_FILE: LOSS,
     "label_smoothing": LOSS,
     EVALUATION: BESIDE,
     GENERATION: BESIDE,

@@ -15,6 +15,7 @@ from vramplan.replay.models.modules import (
     FP32_LOGITS,
     HALF_LOGITS,
     HIDDEN,
+    HIDDEN_AND_LAST,
     LOGITS,
     SCORES,
     SMOOTHED,
@@ -70,6 +71,14 @@ class BeforeHead(NamedTuple):
     bias: Parameter | None
 
 
+class BesideHead(NamedTuple):
+    """The same, and the logits of the last token, of which nobody makes a loss."""
+
+    before: BeforeHead
+    last: Tensor
+    nodes: tuple[int, int]  # of the graph of these logits
+
+
 def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
     """The head of a causal language model with another loss than its own."""
     loss = recipe.loss
@@ -80,6 +89,10 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         return Output(None, as_returned(project(hidden, weight, bias, recipe), recipe))
     if loss == HIDDEN:
         return Output(None, BeforeHead(hidden, weight, bias))
+    if loss == HIDDEN_AND_LAST:
+        first = len(hidden.tape.nodes)
+        last = as_returned(project(narrow(hidden, 1, 1), weight, bias, recipe), recipe)
+        return Output(None, BesideHead(BeforeHead(hidden, weight, bias), last, (first, len(hidden.tape.nodes))))
     if loss in OF_SCORES:
         return fused_lm_head(hidden, weight, bias, labels, others=OF_SCORES[loss])
     if loss == SMOOTHED:

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5929 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5938 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -15,13 +15,13 @@ activation_checkpointing: full | 5929 | adapted, adapters, adapters_more, attent
   modernbert_zero, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions,
   preference, preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded,
   rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, whisper_shared,
-  whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper,
+  whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3,
   mistral, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
   olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
@@ -98,28 +98,28 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1967 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 1970 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases, pairs,
   pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, stepped_shared, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero,
-  zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared,
+  zero, zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: modules_to_save | 171 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2,
@@ -134,19 +134,19 @@ adapter: oft | 58 | adapted, modernbert, policy, preference_shared, stepped_shar
 adapter: over experts | 40 | adapters_more, fully_shard_more, liger, linear, more_families, policy, preference_zero |
   deepseek_v2, deepseek_v3, glm4_moe, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, olmoe,
   qwen3_next, qwen_moe
-checkpoint_reentrant: true | 470 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+checkpoint_reentrant: true | 472 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, pairs, policy,
   preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
-  tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba, bert, cohere, cohere2, dbrx,
-  deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
-  glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mistral, mistral3, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, seed_oss, smollm3, stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe,
-  gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3,
-  mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba, bert, cohere,
+  cohere2, dbrx, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral, mistral3, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, dbrx,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4,
+  glm4_moe, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -214,10 +214,10 @@ label_smoothing | 473 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, 
   gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
   modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, t5, vit, whisper
-liger_kernels | 121 | adapted, fused_lora, liger, policy, preference_zero, tiled, turns | deepseek_v2, deepseek_v3,
-  gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2,
-  qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
-  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels | 122 | adapted, fused_lora, liger, policy, preference_zero, taught_from_file, tiled, turns |
+  deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral,
+  olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2,
+  gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 loss: chunked | 723 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
   losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere,
@@ -274,12 +274,12 @@ loss: simpo | 10 | preference, preference_shared | cohere2, llama, olmoe, qwen2_
 loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 777 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
+max_gradient_norm | 800 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images,
   liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, policy, precisions,
   preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, whisper,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, whisper,
   whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2,
   dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
@@ -291,21 +291,21 @@ max_gradient_norm | 777 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, d
   gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
   ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit, whisper
-offload: activations | 662 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
+offload: activations | 663 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert,
   more_families, pairs, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper | apertus, arcee, bamba, bert,
-  bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral,
-  mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit, whisper
+  short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper | apertus,
+  arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text,
+  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe,
+  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus,
+  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 offload: gradients | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
   opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
@@ -383,19 +383,20 @@ optimizer: rmsprop | 285 | adapted, adapters_more, checkpoints, families, frozen
   gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava,
   mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, vit
-optimizer: sgd | 498 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
+optimizer: sgd | 499 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
   fully_shard_more, fused_lora, halves, hosted, images, liger, master, met, modernbert, moe, more_families,
   optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces,
-  suite, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, vision, zeroed_late, zeroed_late_shared | apertus,
-  bart, bert, bloom, chatglm, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe,
-  resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, bart, bert, bloom, chatglm,
-  clip, dbrx, deberta_v2, deepseek, electra, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral,
-  mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
+  suite, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, vision, zeroed_late,
+  zeroed_late_shared | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama,
+  modernbert, mpt, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit,
+  xlm-roberta | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta_v2, deepseek, electra, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit,
+  vit
 optimizer: sgd-momentum | 558 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
   policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions,
@@ -420,13 +421,13 @@ optimizer_in_backward: true | 210 | adapted, block_kinds, checkpoints, dbrx, deb
   falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
   llama4, ministral3, modernbert, nemotron_h, olmo2, phi, phi3, qwen3_next, qwen_moe, seed_oss, whisper
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 181 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
-  sharded_spaces, short_convolutions, state_spaces, stepped_shared | apertus, arcee, bamba, cohere, cohere2, dbrx,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral,
-  mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek,
-  ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
+packing: true | 182 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere,
+  cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3,
+  mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx,
+  deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2,
   olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 padding: right | 513 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
@@ -525,7 +526,7 @@ parallel.sharding: zero3 | 222 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4445 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4448 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -534,22 +535,23 @@ precision: amp | 4445 | adapted, adapters, adapters_more, attention, block_kinds
   optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized, random,
   replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, torchvision, turns, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, torchvision, turns, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -585,7 +587,7 @@ precision: mixed | 1794 | adapters, attention, block_kinds, checkpoints, compile
   lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3740 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3759 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -594,17 +596,17 @@ precision: pure | 3740 | adapted, adapters, adapters_more, attention, block_kind
   more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions, preference,
   preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, torchvision, turns, vision, whisper, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, zeroed_late, zeroed_late_shared | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
   xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
   distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
@@ -637,20 +639,20 @@ quantization: int8 | 144 | adapted, adapters, block_kinds, dbrx, deberta_v2, dis
   dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, opt, phi,
   phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-quantization: nf4 | 282 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
+quantization: nf4 | 283 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
   electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, pairs, pairs_beside,
-  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
-  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta |
-  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file,
+  tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
+  glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5,
+  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 quantization: nf4-double | 191 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs, policy,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, zero | apertus,
@@ -663,6 +665,8 @@ quantization: nf4-double | 191 | adapted, adapters, compile_beside, dbrx, distil
   glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
   under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3,
   qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
+  phi
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
   gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
   qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
@@ -679,14 +683,14 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
   olmoe, qwen_moe
 transformers_version: older code | 143 | older_releases | cohere, gemma, gemma2, granite, llama, mistral, mixtral,
   olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, gemma, gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 932 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
+weight_dtype: 16 bits | 934 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   modernbert, more_families, older_releases, pairs, pairs_beside, policy, precisions, preference_shared, quantized,
-  rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled,
-  tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
+  rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
   nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
   vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert,
@@ -709,20 +713,20 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1118 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1119 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
   older_releases, pairs, pairs_beside, preference_shared, preference_zero, quantized, replicated, rounded,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit, whisper
+  short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
@@ -731,13 +735,13 @@ activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapte
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 23 | adapters_more, fully_shard_more, linear, more_families,
   preference_zero | deepseek, glm4_moe, mixtral, olmoe, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 388 | adapted, block_kinds, checkpoints, dbrx,
+activation_checkpointing: full + checkpoint_reentrant: true | 390 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
-  more_families, pairs, preference_shared, replicated, sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared,
-  whisper, zero | apertus, arcee, bert, cohere, dbrx, distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3,
-  modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  seed_oss, stablelm, vit, whisper
+  more_families, pairs, preference_shared, replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp,
+  tiled_mlp_shared, whisper, zero | apertus, arcee, bert, cohere, dbrx, distilbert, electra, ernie4_5, exaone4, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama,
+  ministral3, mistral3, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -767,8 +771,8 @@ activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_
   more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
   falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + liger_kernels | 23 | fused_lora, liger | gemma3_images, glm4, gpt_oss, llama, olmo2,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+activation_checkpointing: full + liger_kernels | 24 | fused_lora, liger, taught_from_file | gemma3_images, glm4,
+  gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
   more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -793,22 +797,22 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 353 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 362 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master,
   modernbert_shared, more_families, optimizers, policy, precisions, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, whisper_shared,
-  whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra,
-  ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llama under torchtitan, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl,
-  roberta, stablelm, torchvision_vit, vit, whisper
-activation_checkpointing: full + offload: activations | 284 | adapted, block_kinds, checkpoints, flat_adapters,
+  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns,
+  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx,
+  deberta_v2, electra, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
+activation_checkpointing: full + offload: activations | 285 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, pairs, preference_shared,
-  sharded_activations, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert,
-  bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, vit
+  sharded_activations, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp,
+  tiled_mlp_shared, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3,
+  mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 84 | flat_adapters, flat_host, host_activations,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   neox, opt, phi, phi3, roberta, vit
@@ -847,12 +851,13 @@ activation_checkpointing: full + optimizer: rmsprop | 142 | adapted, adapters_mo
   quantized, random, replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2,
   gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 325 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 326 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
-  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, tiled_mlp, vision, zeroed_late,
-  zeroed_late_shared | apertus, bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, taught_from_file, tiled_mlp, vision,
+  zeroed_late, zeroed_late_shared | apertus, bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava,
+  mistral3, mixtral, mpt, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_compiled, torchtune_units, torchvision,
@@ -914,7 +919,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 97 | dbrx_zero, debe
   gemma4, glm, glm4_moe, gpt2, gpt_neo, hunyuan_v1_dense, llama, ministral3, mistral3, modernbert, neox, olmo, olmoe,
   opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2107 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2108 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -922,14 +927,14 @@ activation_checkpointing: full + precision: amp | 2107 | adapted, adapters, adap
   modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside,
   precisions, preference, preference_shared, quantized, random, replicas, replicated, returned, rounded,
   rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp, tiles, torchvision, turns, vision, whisper,
-  whisper_shared | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns,
+  vision, whisper, whisper_shared | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 279 | dbrx_shared, deberta_v2_shared, electra_shared,
@@ -951,7 +956,7 @@ activation_checkpointing: full + precision: mixed | 921 | adapters, attention, b
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1736 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1744 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
@@ -959,10 +964,10 @@ activation_checkpointing: full + precision: pure | 1736 | adapted, adapters, ada
   modernbert_shared, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions,
   preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper,
+  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
   mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
@@ -982,18 +987,19 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 159 | adapted, adapters, block_kinds, compile_beside, decoders,
+activation_checkpointing: full + quantization: nf4 | 160 | adapted, adapters, block_kinds, compile_beside, decoders,
   flat_adapters, images, linear, litgpt, older_releases, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
-  short_convolutions, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+  short_convolutions, taught_from_file, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 108 | adapted, adapters, compile_beside, dbrx,
   distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom,
   cohere, dbrx, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert,
   mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
+activation_checkpointing: full + teacher_logprobs | 9 | taught_from_file | llama
 activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
   neox, olmo, olmo2, phi
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
@@ -1003,14 +1009,14 @@ activation_checkpointing: full + transformers_version: experts as modules | 28 |
   qwen_moe
 activation_checkpointing: full + transformers_version: older code | 70 | older_releases | cohere, gemma, gemma2,
   granite, llama, mixtral, olmoe, phi, qwen_moe
-activation_checkpointing: full + weight_dtype: 16 bits | 550 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 551 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, older_releases, pairs, pairs_beside, precisions, preference_shared, quantized, rounded,
-  sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, arcee, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
@@ -1410,11 +1416,11 @@ adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convoluti
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 155 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+adapter: lora + max_gradient_norm | 158 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba,
-  deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
-  mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
+  short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero
+  | arcee, bamba, deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
 adapter: lora + offload: activations | 60 | flat_adapters, fused_lora, images, liger, met, pairs, policy,
   preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared | bert, bloom,
   falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mpt, neox, olmo2,
@@ -1482,18 +1488,18 @@ adapter: lora + parallel.sharding: zero3 | 63 | dbrx_zero, deberta_v2_zero, elec
   modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2,
   gemma3, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, modernbert,
   nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 860 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 862 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, modernbert,
   modernbert_shared, more_families, older_releases, pairs, pairs_beside, policy, quantized, replicated, rounded,
-  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: lora + precision: fsdp | 101 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
   preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   stepped_shared | arcee, bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, ministral3,
@@ -1502,11 +1508,11 @@ adapter: lora + precision: mixed | 100 | dbrx_zero, deberta_v2_zero, electra_zer
   modernbert_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra,
   gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral,
   modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 678 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 679 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, lora_parts, met, modernbert, more_families, older_releases, pairs, pairs_beside,
   policy, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles, torchtune,
+  sharded_more, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, zeroed_late, zeroed_late_shared | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -1529,14 +1535,14 @@ adapter: lora + quantization: int8 | 125 | adapters, block_kinds, dbrx, deberta_
   bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-adapter: lora + quantization: nf4 | 243 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: nf4 | 244 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, pairs,
-  pairs_beside, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+  pairs_beside, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2,
+  distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3,
+  mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 adapter: lora + quantization: nf4-double | 161 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs,
   policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee,
@@ -1544,17 +1550,18 @@ adapter: lora + quantization: nf4-double | 161 | adapters, compile_beside, dbrx,
   gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, nemotron, neox, neox under litgpt, olmo2,
   olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 34 | older_releases | llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 318 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+adapter: lora + weight_dtype: 16 bits | 320 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, preference_shared,
-  quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp,
-  tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, whisper
+  quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file,
+  tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
 adapter: lora + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 adapter: modules_to_save + adapter: oft | 1 | modernbert | modernbert
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
@@ -1661,9 +1668,9 @@ checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_space
 checkpoint_reentrant: true + loss: grpo | 8 | policy | deepseek, exaone4, gemma2, gpt_oss, granite, llama,
   nemotron_h, qwen_moe
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 29 | adapted, fully_shard_more, images, liger, policy,
-  sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bamba, bert,
-  gemma2, glm4, glm4_moe, gpt_oss, lfm2, llama, mistral3, nemotron_h, olmo2, qwen3_vl
+checkpoint_reentrant: true + max_gradient_norm | 31 | adapted, fully_shard_more, images, liger, policy,
+  sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, zero | apertus,
+  arcee, bamba, bert, gemma2, glm4, glm4_moe, gpt_oss, lfm2, llama, mistral3, nemotron_h, olmo2, qwen3_vl
 checkpoint_reentrant: true + offload: activations | 35 | adapted, checkpoints, liger, pairs, preference_shared,
   short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared | bamba, falcon_h1, gemma, gemma2, gemma3,
   glm4, gpt2, lfm2, llama, ministral3, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen_moe
@@ -1711,16 +1718,17 @@ checkpoint_reentrant: true + precision: fsdp | 20 | fully_shard_more, fused_lora
   qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
   bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, olmo, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 135 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+checkpoint_reentrant: true + precision: pure | 137 | adapted, block_kinds, checkpoints, fully_shard_more, images,
   liger, linear, modernbert, more_families, pairs, policy, replicated, sharded_more, short_convolutions, state_spaces,
-  tiled, tiled_mlp | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron_h, neox, opt, phi,
-  phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
+  taught_from_file, tiled, tiled_mlp | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
+  glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron_h,
+  neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 6 | adapted, liger, pairs, short_convolutions | gemma2, lfm2,
   lfm2_moe, llama
+checkpoint_reentrant: true + teacher_logprobs | 2 | taught_from_file | llama
 checkpoint_reentrant: true + tiled_mlp | 16 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, llama, olmo, olmo2
 checkpoint_reentrant: true + trained_blocks: badam | 5 | policy, state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 4 | policy, sharded_more, turns | exaone4, llama, neox, qwen_moe
@@ -2039,8 +2047,8 @@ liger_kernels + loss: dpo | 1 | preference_zero | mixtral
 liger_kernels + loss: fused | 4 | fused_lora, liger | deepseek, glm4, llama
 liger_kernels + loss: grpo | 2 | policy | llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
-liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2,
-  qwen_moe
+liger_kernels + max_gradient_norm | 22 | liger, taught_from_file, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss,
+  llama, olmo2, qwen_moe
 liger_kernels + offload: activations | 23 | liger, policy | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2,
   phi3, qwen_moe
 liger_kernels + optimizer: adam | 6 | liger | gemma3_images, llama, qwen2_vl, qwen3_vl
@@ -2059,11 +2067,12 @@ liger_kernels + parallel.sharding: zero1 | 1 | preference_zero | mixtral
 liger_kernels + precision: amp | 64 | fused_lora, liger, policy, tiled, turns | deepseek, gemma2, gemma3,
   gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + precision: mixed | 4 | liger, preference_zero | mixtral, qwen3_vl
-liger_kernels + precision: pure | 40 | adapted, liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
-  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels + precision: pure | 41 | adapted, liger, taught_from_file | deepseek, gemma, gemma2, gemma3,
+  gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
 liger_kernels + quantization: nf4 | 1 | adapted | llama
 liger_kernels + quantization: nf4-double | 9 | liger, policy, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
+liger_kernels + teacher_logprobs | 1 | taught_from_file | llama
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 11 | fused_lora, liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 16 | liger, tiles | gpt_oss, mllama, olmo2
@@ -2274,10 +2283,10 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 38 | flat_adapters, flat_host, images, liger, more_families, policy,
-  preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bamba,
-  bloom, dbrx, deepseek, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama,
-  nemotron_h, olmo2, stablelm
+max_gradient_norm + offload: activations | 39 | flat_adapters, flat_host, images, liger, more_families, policy,
+  preference_shared, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared,
+  tiles | bamba, bloom, dbrx, deepseek, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mistral3, mllama, nemotron_h, olmo2, stablelm
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -2298,14 +2307,14 @@ max_gradient_norm + optimizer: lion | 5 | policy, precisions, short_convolutions
   lfm2, llama, mllama, nemotron_h
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 38 | images, master, optimizers, precisions, state_spaces, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
+max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
+  tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_convolutions, torchvision | bert, gpt2,
   lfm2_moe, llama, torchvision_vit
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, state_spaces | bamba, cohere, falcon_h1,
-  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+max_gradient_norm + packing: true | 11 | adapted, liger, short_convolutions, state_spaces, taught_from_file | bamba,
+  cohere, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 max_gradient_norm + padding: right | 20 | adapted, fully_shard_more, images, liger, preference_zero, sharded_tiles,
   short_convolutions, tiles | bert, falcon, falcon_h1, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
@@ -2332,14 +2341,14 @@ max_gradient_norm + parallel.sharding: zero2 | 10 | preference_zero, tiled_mlp_s
 max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
   falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 254 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
+max_gradient_norm + precision: amp | 257 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
   flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers, policy,
   precisions, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared |
-  apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mistral3, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, qwen3_next, qwen_moe, stablelm,
-  starcoder2, torchvision_vit, vit, whisper
+  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper,
+  whisper_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, qwen3_next,
+  qwen_moe, stablelm, starcoder2, torchvision_vit, vit, whisper
 max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, modernbert_shared, rounded_shared, sharded_bits, sharded_more, sharded_tiles,
   sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | bert, dbrx,
@@ -2348,13 +2357,13 @@ max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, elec
 max_gradient_norm + precision: mixed | 68 | images, master, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 192 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: pure | 211 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, policy, preference_shared, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled,
-  tiled_mlp_shared, tiles, torchvision, turns, zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
-  llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, torchvision_vit
+  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught,
+  taught_from_file, tiled, tiled_mlp_shared, tiles, torchvision, turns, zeroed_late, zeroed_late_shared | bamba, bert,
+  bloom, dbrx, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi,
+  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -2366,19 +2375,20 @@ max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt
   qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
-  gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + quantization: nf4 | 19 | flat_adapters, images, sharded_bits, short_convolutions,
+  taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 16 | adapted, flat_adapters, liger, met, sharded_bits,
   short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
+max_gradient_norm + teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi
 max_gradient_norm + tiled_mlp | 46 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma, glm, glm4,
   gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 69 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
-  met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, bamba,
-  bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, neox, olmo2,
-  opt, phi, qwen_moe
+max_gradient_norm + weight_dtype: 16 bits | 71 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
+  met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp
+  | apertus, bamba, bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama,
+  ministral3, neox, olmo2, opt, phi, qwen_moe
 max_gradient_norm + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
@@ -2436,17 +2446,18 @@ offload: activations + precision: fsdp | 39 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo,
   gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 204 | adapted, block_kinds, checkpoints, decoders, flat_host,
+offload: activations + precision: pure | 205 | adapted, block_kinds, checkpoints, decoders, flat_host,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, preference_shared, selective_more,
-  sharded_activations, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp_shared, tiles | apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  sharded_activations, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp_shared,
+  tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 9 | adapted, liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
 offload: activations + quantization: nf4-double | 12 | adapted, fused_lora, liger, policy, short_convolutions,
   state_spaces | falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
+offload: activations + teacher_logprobs | 1 | taught_from_file | llama
 offload: activations + tiled_mlp | 10 | tiled_mlp, tiled_mlp_shared | llama, olmo, olmo2, stablelm
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
@@ -2713,14 +2724,16 @@ optimizer: sgd + precision: amp | 243 | adapted, adapters_more, attention, check
   qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, torchvision_vit, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 151 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+optimizer: sgd + precision: pure | 152 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite,
-  tiled_mlp, tiled_mlp_shared, torchvision, vision, zeroed_late, zeroed_late_shared | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2, llama, llama4, llava,
-  mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
+  taught_from_file, tiled_mlp, tiled_mlp_shared, torchvision, vision, zeroed_late, zeroed_late_shared | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2,
+  llama, llama4, llava, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, torchvision_vit, vit
 optimizer: sgd + quantization: int8 | 4 | quantized, short_convolutions | glm, lfm2_moe, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
+optimizer: sgd + teacher_logprobs | 1 | taught_from_file | llama
 optimizer: sgd + tiled_mlp | 19 | tiled_mlp, tiled_mlp_shared | apertus, exaone4, gemma, gemma2, glm4, llama, neox,
   olmo, olmo2, phi
 optimizer: sgd + weight_dtype: 16 bits | 65 | adapters_more, halves, more_families, pairs, precisions, quantized,
@@ -2797,14 +2810,15 @@ packing: true + precision: amp | 60 | adapted, dbrx, fused_lora, liger, losses_m
   state_spaces | bamba, dbrx, deepseek, falcon_h1, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 79 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
-  state_spaces, stepped_shared | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2,
-  gemma4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
-  mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi, qwen3_next, seed_oss, stablelm, starcoder2
+packing: true + precision: pure | 80 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
+  state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4,
+  falcon_h1, gemma2, gemma4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4,
+  ministral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi, qwen3_next, seed_oss, stablelm, starcoder2
 packing: true + quantization: int8 | 3 | liger, state_spaces | bamba, falcon_h1, gemma3
 packing: true + quantization: nf4 | 3 | short_convolutions | lfm2, lfm2_moe
 packing: true + quantization: nf4-double | 6 | adapted, liger, short_convolutions, state_spaces | bamba, falcon_h1,
   lfm2, mixtral, phi3
+packing: true + teacher_logprobs | 1 | taught_from_file | llama
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
 packing: true + weight_dtype: 16 bits | 4 | fused_lora, losses_more | gpt2, llama
 padding: right + parallel.fsdp_version: 1 | 3 | modernbert_shared | modernbert
@@ -3019,19 +3033,20 @@ precision: amp + quantization: int8 | 89 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
   nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-precision: amp + quantization: nf4 | 151 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
+precision: amp + quantization: nf4 | 152 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
   decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, older_releases, pairs,
-  pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, whisper | apertus, arcee, bert, bloom,
-  cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, whisper
+  pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, taught_from_file, whisper | apertus, arcee,
+  bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 precision: amp + quantization: nf4-double | 104 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, pairs, policy, quantized,
   sharded_bits, short_convolutions, state_spaces, tiled | apertus, arcee, bloom, cohere, dbrx, distilbert, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3,
   qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+precision: amp + teacher_logprobs | 3 | taught_from_file | llama
 precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
   gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
 precision: amp + trained_blocks: badam | 9 | policy, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid,
@@ -3041,13 +3056,13 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 46 | older_releases | cohere, gemma, gemma2, granite, llama,
   mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 883 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
+precision: amp + weight_dtype: 16 bits | 885 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, modernbert, more_families, older_releases, pairs, pairs_beside, policy, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp,
-  tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
+  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
   qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 precision: amp + zero_grad: before-backward | 15 | whisper, zeroed_late, zeroed_late_shared | gpt2, llama, mixtral,
@@ -3088,6 +3103,7 @@ precision: pure + quantization: nf4-double | 59 | adapted, adapters, flat_adapte
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared |
   bart, bloom, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5
+precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
 precision: pure + tiled_mlp | 6 | tiled_mlp, tiled_mlp_shared | ernie4_5, gemma, llama, seed_oss
 precision: pure + trained_blocks: badam | 10 | policy, short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
@@ -3107,18 +3123,21 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
 quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
+quantization: nf4 + teacher_logprobs | 1 | taught_from_file | llama
 quantization: nf4 + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4 + transformers_version: older code | 4 | older_releases | mixtral, olmoe, qwen_moe
-quantization: nf4 + weight_dtype: 16 bits | 70 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
-  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere,
-  ernie4_5, exaone4, gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, nemotron, neox, olmo, olmoe, opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm
+quantization: nf4 + weight_dtype: 16 bits | 71 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file | apertus, arcee,
+  bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mixtral, nemotron, neox, olmo, olmoe, opt, qwen3_5, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm
 quantization: nf4-double + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4-double + transformers_version: older code | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_adapters, fused_lora,
   fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
+teacher_logprobs + weight_dtype: 16 bits | 2 | taught_from_file | llama
 tiled_mlp + weight_dtype: 16 bits | 18 | tiled_mlp, tiled_mlp_shared | apertus, gpt_neo, granite, llama, ministral3,
   neox, olmo2, phi
 trained_blocks: badam + weight_dtype: 16 bits | 3 | policy, turns | bamba, neox

@@ -21,7 +21,7 @@ SWITCHES = (
 
 LIGER, KERNELS = "liger_kernels", "adapter.kernels"
 RELEASE = "transformers_version"
-TILED_MLP, DISTILLATION = "tiled_mlp", "distillation"
+TILED_MLP, DISTILLATION, FROM_FILE = "tiled_mlp", "distillation", "teacher_logprobs"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
 
@@ -102,7 +102,7 @@ def _of_loss(job: ResolvedJob) -> Iterator[str]:
     if job.loss != "standard":
         yield f"loss: {job.loss.partition(':')[0]}"
     if job.distillation is not None:
-        yield f"{DISTILLATION}: {job.distillation}"
+        yield FROM_FILE if job.teacher_logprobs is not None else f"{DISTILLATION}: {job.distillation}"
     if job.label_smoothing:
         yield "label_smoothing"
     if job.padding != "none":

@@ -217,6 +217,33 @@ def _policy(sheet: Sheet, meaning: Meaning, *, adapter: bool) -> None:
     meaning.ask("sequence_length", f"it is the length of the longest prompt plus {told} (--seq N)")
 
 
+KD_PLUGIN = "KDPlugin"
+TOP_TOKENS = 20
+"""How many log-probabilities of a position vLLM gives at most, unless it is told more: vllm 0.12, config/model.py."""
+
+
+def _is_taught(sheet: Sheet, meaning: Meaning, plugins: str) -> bool:
+    """Whether the loss compares with log-probabilities of a teacher that are in the data, or come from a server.
+
+    Source: axolotl 0.19.0, integrations/kd/__init__.py and args.py.
+    """
+    beta, of_labels = sheet.number("kd_beta", 0.0), sheet.number("kd_ce_alpha")
+    top = sheet.count("kd_online_topk")
+    if not sheet.flag("kd_trainer") or KD_PLUGIN not in plugins:
+        return False
+    meaning.say("teacher_logprobs", top or TOP_TOKENS, "kd_trainer", "kd_online_topk")
+    if top is None:
+        meaning.note(
+            f"kd_trainer: how many log-probabilities a token has is in the data, and {TOP_TOKENS} are counted, as many "
+            "as vLLM gives by itself (--teacher-logprobs N)"
+        )
+    word = {0.0: "forward-kl", 1.0: "reverse-kl"}.get(beta or 0.0, "jsd")
+    meaning.say("distillation", word, "kd_beta")
+    if of_labels == 0:
+        meaning.note("kd_ce_alpha: 0 leaves the cross-entropy out, and it is counted beside the divergence")
+    return True
+
+
 def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     """The loss, with its reference model, and Liger's kernels."""
     plugins = " ".join(sheet.texts("plugins") or [])
@@ -226,7 +253,9 @@ def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     chunked = sheet.flag("chunked_cross_entropy")
     chunks = sheet.count("chunked_cross_entropy_num_chunks", 8)
     method = (sheet.text("rl") or "").lower()
-    if method in LM_LOSSES:
+    if _is_taught(sheet, meaning, plugins):
+        meaning.say("loss", "standard", "kd_trainer")  # which takes the head's weight from the model, whatever its own
+    elif method in LM_LOSSES:
         meaning.say("loss", LM_LOSSES[method], "rl")
         if sheet.flag("precompute_ref_log_probs"):
             meaning.say("dpo_reference", "precomputed", "precompute_ref_log_probs")

@@ -28,6 +28,7 @@ UNDERSTOOD = names(
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
     expert_parallel_size qat.weight_dtype qat.activation_dtype qat.group_size qat.quantize_embedding
     qat.fake_quant_after_n_steps rl_adapter_ref_model random_init_weights optim_args.*
+    kd_trainer kd_beta kd_ce_alpha kd_online_topk
     """
 ) | frozenset(trainer.LAUNCHED)
 
@@ -81,7 +82,7 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
     trl.repetition_penalty trl.mask_truncated_completions trl.importance_sampling_level trl.multi_objective_aggregation
     trl.num_iterations trl.num_completions_to_print trl.rollout_func trl.generation_kwargs* nemo_gym_*
     diffusion.noise_schedule grokfast_alpha grokfast_lamb early_stopping kd_temperature kd_alpha
-    kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
+    kd_normalize_topk kd_temperature_min kd_online_server_base_url kd_online_server kd_online_timeout
     torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
     process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
     full_finetune test_value processor_config model_config_type
@@ -189,7 +190,7 @@ UNMODELLED = {
     "trl.*": "settings of GRPO: completions and an inference engine beside training",
     "ebft.*": "settings of EBFT",
     "diffusion.*": "training as a diffusion model",
-    "kd_*": "distillation",
+    "kd_*": "distillation by other releases' keys",
     "expert_parallel_*": "experts on several devices",
     "expert_backend": "kernels of experts",
     "nonexpert_quantization": "kernels of experts",
