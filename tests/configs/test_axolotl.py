@@ -385,6 +385,25 @@ def test_a_processor_beside_a_model_that_is_answered_without_its_tower_is_told()
     assert "what reads them is not counted" in meant(lines, "a.yml").unmodelled["processor_type"]
 
 
+def test_distillation_from_saved_log_probabilities() -> None:
+    """The plugin has to be there; how many log-probabilities a token has is in the data, or asked of a server."""
+    keys = "kd_trainer: true\nkd_ce_alpha: 0.1\nkd_alpha: 0.9\nkd_temperature: 1.0\n"
+    plugin = FULL + "plugins: [axolotl.integrations.kd.KDPlugin]\n" + keys
+    found = meant(plugin, "a.yml")
+    assert (found.job["teacher_logprobs"], found.job["distillation"], found.job["loss"]) == (
+        20,
+        "forward-kl",
+        "standard",
+    )
+    assert "how many log-probabilities a token has is in the data" in str(found.notes)
+    assert not found.unmodelled
+    online = meant(plugin + "kd_online_server_base_url: http://a\nkd_online_topk: 64\nkd_beta: 0.5\n", "a.yml")
+    assert (online.job["teacher_logprobs"], online.job["distillation"]) == (64, "jsd")
+    assert "teacher_logprobs" not in meant(FULL + keys, "a.yml").job
+    without = meant(plugin.replace("kd_ce_alpha: 0.1", "kd_ce_alpha: 0.0"), "a.yml")
+    assert "leaves the cross-entropy out" in str(without.notes)
+
+
 def test_an_mlp_in_tiles() -> None:
     tiles = FULL + "tiled_mlp: true\n"
     shards = meant(tiles + "tiled_mlp_num_shards: 4\n", "a.yml")

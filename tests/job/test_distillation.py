@@ -83,3 +83,48 @@ def test_a_loss_by_tiles_is_that_of_another_trainer() -> None:
     assert (one.distillation, one.dropout) == ("reverse-kl", None)
     with pytest.raises(InputError, match="which returns the loss alone"):
         build_job({**keys, "hold_outputs": True})
+
+
+SAVED: dict[str, Any] = {
+    **STUDENT,
+    "runtime": "transformers",
+    "loss": "standard",
+    "adapter": None,
+    "teacher_logprobs": 20,
+}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"runtime": "torchtune"}, "takes no predictions of a teacher from a file"),
+        ({"teacher": "llama-3.1-8b"}, "its log-probabilities are saved"),
+        ({"distillation": "symmetric-kl"}, "Axolotl has no symmetric-kl"),
+        ({"loss": "fused"}, "fused is not what Axolotl's KDTrainer computes"),
+        ({"model": "bert-base"}, "is not modelled for bert"),
+        ({"parallel": {"data": 2, "sharding": "fsdp"}}, "the weight of the head outside of the model"),
+        ({"parallel": {"data": 2, "sharding": "zero3"}}, "the weight of the head outside of the model"),
+        ({"compile": True}, "is not modelled with teacher_logprobs"),
+    ],
+)
+def test_saved_predictions_are_compared_with_as_axolotl_does(keys: dict[str, Any], said: str) -> None:
+    assert build_job(SAVED).distillation == "forward-kl"
+    assert build_job(job_to_dict(build_job(SAVED))).teacher_logprobs == 20
+    with pytest.raises(InputError) as caught:
+        build_job({**SAVED, **keys})
+    assert said in str(caught.value)
+
+
+@pytest.mark.closed_form
+def test_saved_predictions_cost_the_logits_of_a_chunk() -> None:
+    """Five times in fp32 and once in 16 bits; a chunk has all positions, or half of them where 1024 fit in twice."""
+    vocabulary, hidden = 128256, 2048
+    for length, rows in ((512, 1024), (1000, 2000), (1024, 1024)):
+        found = answer(build_job({**SAVED, "sequence_length": length})).peak.forward_bytes
+        without = answer(build_job({**SAVED, "teacher_logprobs": 1, "sequence_length": length})).peak.forward_bytes
+        tokens = found - without  # of 19 more log-probabilities: 10 tensors, and what the batch has
+        assert 0 <= tokens - 19 * (10 * 4 * rows + 16 * 2 * length) < 2**13
+        chunk = rows * vocabulary * (5 * 4 + 2)
+        states = 16 * length * 2 * hidden * 2
+        assert chunk < found - 2 * 1235814400 * 3 - vocabulary * hidden * 2 < chunk + 40 * states
