@@ -145,6 +145,7 @@ SERIES = """
             tensor_model_parallel_size=tensor_parallelism,
             pipeline_model_parallel_size=pipeline_parallelism,
             virtual_pipeline_model_parallel_size=virtual_pipeline_parallelism,
+            microbatch_group_size_per_vp_stage=4,
             context_parallel_size=context_parallelism,
             sequence_parallel=sequence_parallelism,
         )
@@ -166,6 +167,7 @@ def test_a_recipe_of_nemo_is_followed(tmp_path: Path) -> None:
         "parallel__tensor": 2,
         "parallel__pipeline": 2,
         "parallel__schedule": "interleaved:7",
+        "parallel__microbatch_group_size": 4,
         "parallel__sequence_parallel": True,
         "parallel__sharding": "distributed-optimizer",
         "precision": "mixed-bf16",

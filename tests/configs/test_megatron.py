@@ -120,6 +120,11 @@ ARGUMENTS = (
             "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1",
             {"parallel__schedule": "interleaved:3"},
         ),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1 "
+            "--microbatch-group-size-per-virtual-pipeline-stage 6",
+            {"parallel__schedule": "interleaved:3", "parallel__microbatch_group_size": 6},
+        ),
         ("--attention-backend flash --hidden-dropout 0 --attention-dropout 0", {"attention": "flash", "dropout": 0.0}),
         ("--optimizer sgd", {"optimizer": "sgd-momentum"}),
         ("--clip-grad=0.5", {"max_gradient_norm": 0.5}),

@@ -51,6 +51,7 @@ class JobBehaviour:
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone
     refuses_micro_batches = False  # `check` looks at the micro-batch: what it says of one is not true of another
+    groups_micro_batches = False  # an interleaved schedule may take other groups of micro-batches than of the stages
     splits_loss_anyway = False  # the loss is computed over parts of the vocabulary, whatever the job says
     has_own_attention = False  # the kernel is called by code of the program, which repeats keys and values if need be
     joined: Mapping[str, tuple[str, ...]] = MappingProxyType({})

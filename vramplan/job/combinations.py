@@ -29,6 +29,8 @@ def composed_of(job: ResolvedJob) -> tuple[str, ...]:
         sentences += _under_zero(job)
     if job.sharding is not None and job.teacher_logprobs is not None:
         sentences.append(f"teacher_logprobs was never traced together with parallel.sharding {job.sharding.kind}")
+    if job.split is not None and job.split.group not in (None, job.split.pipeline):
+        sentences.append(f"parallel.microbatch_group_size {job.split.group} was never traced: the schedule was read")
     return (*sentences, *untraced_release(job), *never_traced(job))
 
 

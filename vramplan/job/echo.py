@@ -134,6 +134,7 @@ def split_to_dict(split: Split | None) -> dict[str, Any]:
         "tensor": split.tensor,
         "pipeline": split.pipeline,
         "schedule": None if split.pipeline == 1 else interleaved if split.virtual > 1 else split.schedule,
+        "microbatch_group_size": split.group if split.virtual > 1 else None,
         "context": split.context,
         "expert": split.expert,
         "sequence_parallel": split.sequence_parallel,

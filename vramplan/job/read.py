@@ -291,13 +291,17 @@ def _split(parallel: Fields, values: dict[str, Any]) -> Split | None:
     if around is not None and sizes["context"] == 1:
         message = f"{around} belongs to devices that share a sequence"
         parallel.refuse("context_communication", message, hint="leave it out, or --context 2")
+    group = values.get("microbatch_group_size")
+    if group is not None and not str(schedule).startswith("interleaved:"):
+        hint = "leave it out, or --pipeline 4 --schedule interleaved:2"
+        parallel.refuse("microbatch_group_size", f"{group} belongs to an interleaved schedule", hint=hint)
     if sizes["pipeline"] == 1 and schedule not in {None, "1f1b"}:
         parallel.refuse("schedule", f"{schedule} belongs to a pipeline", hint="leave it out, or --pipeline 4")
     if max(sizes.values()) == 1 and not along:
         return None
     word, _, virtual = (schedule or "1f1b").partition(":")
     tensor, pipeline, context, expert = sizes.values()
-    return Split(tensor, pipeline, context, expert, along, word, int(virtual or 1), by, around)
+    return Split(tensor, pipeline, context, expert, along, word, int(virtual or 1), by, around, group)
 
 
 def _headed(group: str) -> Callable[[RawJob, Fields], Fields | None]:

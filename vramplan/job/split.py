@@ -101,6 +101,9 @@ def _pipeline(resolver: Resolver, split: Split, model: ModelShape, _sequence_len
         most = (model.blocks + alone) // split.virtual
         hint = f"use at most {most}" if most > 1 else "use fewer parts"
         fields.refuse("pipeline", f"{message} are more than the {model.blocks} blocks of {model.name}", hint=hint)
+    if split.group is not None and not under(resolver.runtime).groups_micro_batches:
+        message = "its schedule has as many micro-batches in a row as there are stages"
+        fields.refuse("microbatch_group_size", message, hint="leave it out, or runtime: megatron")
     if split.virtual == 1 and split.schedule == "interleaved":
         fields.refuse("schedule", "interleaved:1 is 1f1b", hint="use interleaved:2 or 1f1b")
 

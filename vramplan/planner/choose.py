@@ -61,9 +61,11 @@ def accumulation_of(job: ResolvedJob) -> OpenSchedules:
 
 
 def steps_multiple(job: ResolvedJob) -> int:
-    """What the steps have to be a multiple of, where they are open: the stages of an interleaved schedule."""
+    """What the steps have to be a multiple of, where they are open: the groups of an interleaved schedule."""
     split = job.split
-    return split.pipeline if split is not None and split.virtual > 1 and job.gradient_accumulation_steps is None else 1
+    if split is None or split.virtual == 1 or job.gradient_accumulation_steps is not None:
+        return 1
+    return split.group or split.pipeline
 
 
 def strategies_of(job: ResolvedJob) -> tuple[str, ...]:

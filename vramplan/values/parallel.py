@@ -85,6 +85,7 @@ class Split(NamedTuple):
     virtual: int = 1  # interleaved: parts of the model on each device of the pipeline
     pipeline_split: str | None = None  # BLOCKS, or the embeddings and the head count as a block each
     context_communication: str | None = None  # RING | ALL_GATHER: how keys and values come to the other devices
+    group: int | None = None  # interleaved: micro-batches that go through a part in a row; None: as many as stages
 
     @property
     def devices(self) -> int:

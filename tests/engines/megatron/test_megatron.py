@@ -196,6 +196,7 @@ def test_stages_as_the_schedule_of_the_library_runs_them(
         (Split(pipeline=4, schedule="gpipe"), 0, 8, 8),  # all of them, arXiv:1811.06965
         (Split(pipeline=4, schedule="interleaved", virtual=2), 0, 8, 11),  # 2 (p - 1) + (v - 1) p, and the newest
         (Split(pipeline=4, schedule="interleaved", virtual=2), 3, 8, 5),
+        (Split(pipeline=4, schedule="interleaved", virtual=2, group=6), 0, 12, 13),  # (v - 1) times the group instead
     ],
 )
 def test_micro_batches_in_flight(split: Split, stage: int, micro_batches: int, expected: int) -> None:
@@ -234,15 +235,41 @@ def test_the_first_blocks_of_a_walk() -> None:
     assert first_blocks(walk, 0) == ()
 
 
-@given(pipeline=st.integers(2, 6), virtual=st.integers(2, 4), groups=st.integers(1, 4), number=st.integers(0, 5))
+@pytest.mark.closed_form
+def test_groups_of_an_interleaved_schedule_are_those_of_megatrons_table() -> None:
+    """PP2 N3M5 with VP2: the parts are 0 0 0 1 1 1 0 0 1 1 (megatron-core 0.16.1, pipeline_parallel/schedules.py).
+
+    The last device begins backward after the (v - 1) times 3 passes of its warm-up and one more.
+    """
+    split = Split(pipeline=2, schedule="interleaved", virtual=2, group=3)
+    order = [0, 0, 0, 1, 1, 1, 0, 0, 1, 1]
+    waiting, seen = [0, 0], []
+    for number, part in enumerate(order):
+        seen.append((part, tuple(waiting)))
+        waiting[part] += 1
+        if number >= 3:
+            back = 1 - order[number - 3]
+            waiting[back] -= 1
+            seen.append((back, tuple(waiting)))
+    assert [tuple(moment) for moment in moments_of(split, 1, 5)] == list(dict.fromkeys(seen))
+
+
+@given(
+    pipeline=st.integers(2, 6),
+    virtual=st.integers(2, 4),
+    groups=st.integers(1, 4),
+    number=st.integers(0, 5),
+    more=st.integers(0, 3),
+)
 @settings(max_examples=60, deadline=None)
 def test_an_interleaved_schedule_never_has_more_in_flight_than_its_warm_up(
-    pipeline: int, virtual: int, groups: int, number: int
+    pipeline: int, virtual: int, groups: int, number: int, more: int
 ) -> None:
-    split, number = Split(pipeline=pipeline, schedule="interleaved", virtual=virtual), number % pipeline
-    moments = moments_of(split, number, groups * pipeline)
+    group = pipeline + more
+    split, number = Split(pipeline=pipeline, schedule="interleaved", virtual=virtual, group=group), number % pipeline
+    moments = moments_of(split, number, groups * group)
     most = max(sum(moment.waiting) + 1 for moment in moments)
-    assert most == in_flight(split, number, groups * pipeline)
+    assert most == in_flight(split, number, groups * group)
     assert all(count >= 0 for moment in moments for count in moment.waiting)
 
 
@@ -417,6 +444,8 @@ def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
         ("--tensor 3", "parallel.tensor"),
         ("--pipeline 4 --schedule gpipe", "gradient_accumulation_steps"),
         ("--pipeline 4 --schedule interleaved:5", "parallel.schedule"),
+        ("--pipeline 4 --schedule interleaved:2 --microbatch-group-size 3", "parallel.microbatch_group_size"),
+        ("--pipeline 4 --schedule 1f1b --microbatch-group-size 8", "parallel.microbatch_group_size"),
         ("--padding right", "padding"),
         ("--offload activations", "offload"),
         ("--all-stages", "--all-stages"),

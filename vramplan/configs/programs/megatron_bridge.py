@@ -19,7 +19,7 @@ from vramplan.configs.programs import megatron_beside
 from vramplan.configs.programs import megatron_bridge_command as command
 from vramplan.configs.programs import megatron_bridge_keys as keys
 from vramplan.configs.programs.megatron.computing import said
-from vramplan.configs.programs.megatron.devices import ends_of
+from vramplan.configs.programs.megatron.devices import GROUP_KEY, ends_of, say_group
 from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.programs.megatron_bridge_models import model_of
 from vramplan.configs.programs.nemo_recipes import TARGETS
@@ -149,6 +149,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     chunks = sheet.count("model.virtual_pipeline_model_parallel_size")
     if chunks and chunks > 1 and degrees["parallel.pipeline"] > 1:
         meaning.say("parallel.schedule", f"interleaved:{chunks}", "model.virtual_pipeline_model_parallel_size")
+        say_group(meaning, sheet.count(f"model.{GROUP_KEY}"), degrees["parallel.pipeline"], f"model.{GROUP_KEY}")
     each = degrees["parallel.tensor"] * degrees["parallel.pipeline"] * degrees["parallel.context"]
     whole = sheet.count("model.expert_tensor_parallel_size") == 1
     sharing = degrees["parallel.context"] * (degrees["parallel.tensor"] if whole else 1)

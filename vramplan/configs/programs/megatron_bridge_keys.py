@@ -65,7 +65,8 @@ UNDERSTOOD = names(
     optimizer.optimizer optimizer._class optimizer.clip_grad optimizer.use_distributed_optimizer
     ddp.use_distributed_optimizer ddp.use_megatron_fsdp ddp.data_parallel_sharding_strategy peft peft._class peft.dim
     peft.alpha peft.dropout peft.target_modules model.tensor_model_parallel_size model.pipeline_model_parallel_size
-    model.virtual_pipeline_model_parallel_size model.context_parallel_size model.expert_model_parallel_size
+    model.virtual_pipeline_model_parallel_size model.microbatch_group_size_per_vp_stage
+    model.context_parallel_size model.expert_model_parallel_size
     model.sequence_parallel model.seq_length model.recompute_granularity model.recompute_method
     model.recompute_num_layers model.recompute_modules model.cuda_graph_impl model.num_layers model.hidden_size
     model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
@@ -90,7 +91,7 @@ WITHOUT_EFFECT = names(
     model.rotary_* model.yarn_* model.use_te_rng_tracker model.moe_aux_loss_coeff model.moe_z_loss_coeff
     model.moe_router_load_balancing_type model.moe_router_force_load_balancing model.mtp_loss_scaling_factor
     model.calculate_per_token_loss model.variable_seq_lengths
-    model.microbatch_group_size_per_vp_stage model.cuda_graph_warmup_steps
+    model.cuda_graph_warmup_steps
     model.perform_initialization model.autocast_dtype model.fp16 model.bf16 mixed_precision.params_dtype
     mixed_precision.pipeline_dtype mixed_precision.autocast_enabled peft.lora_A_init_method peft.lora_B_init_method
     peft.dropout_position model.temporal_ckpt_compat model.*_token_id model.generation_config

@@ -16,7 +16,7 @@ from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs.megatron import hybrid
-from vramplan.configs.programs.megatron.devices import ends_of
+from vramplan.configs.programs.megatron.devices import GROUP_KEY, ends_of, say_group
 from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
@@ -29,7 +29,8 @@ UNDERSTOOD = names(
     trainer.plugins._class trainer.plugins.precision trainer.plugins.fp8 trainer.plugins trainer.strategy._class
     trainer.plugins.grad_reduce_in_fp32
     trainer.strategy.tensor_model_parallel_size trainer.strategy.pipeline_model_parallel_size
-    trainer.strategy.virtual_pipeline_model_parallel_size trainer.strategy.context_parallel_size
+    trainer.strategy.virtual_pipeline_model_parallel_size
+    trainer.strategy.microbatch_group_size_per_vp_stage trainer.strategy.context_parallel_size
     trainer.strategy.sequence_parallel trainer.strategy.expert_model_parallel_size data.seq_length
     data.global_batch_size data.micro_batch_size data.packed_sequence_specs._class data.packed_sequence_specs
     optim._class optim.clip_grad optim.config.clip_grad optim.config.use_distributed_optimizer peft._class peft.dim
@@ -370,6 +371,8 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     if chunks and chunks > 1:
         key = "trainer.strategy.virtual_pipeline_model_parallel_size"
         meaning.say("parallel.schedule", f"interleaved:{chunks}", key)
+        key = f"trainer.strategy.{GROUP_KEY}"
+        say_group(meaning, sheet.count(key), degrees["parallel.pipeline"], key)
     each = degrees["parallel.tensor"] * degrees["parallel.pipeline"] * degrees["parallel.context"]
     nodes, of_node = sheet.count("trainer.num_nodes"), sheet.count("trainer.devices")
     world = sheet.devices or (nodes or 1) * (of_node or 0)

@@ -162,6 +162,9 @@ def _devices(page: Page, asked: Asked) -> None:
     word, _, chunks = str(asked["parallel.schedule"]).partition(":")
     if word == "interleaved":
         page.put("num_virtual_stages_per_pipeline_rank", int(chunks), "parallel.schedule")
+        if asked["parallel.microbatch_group_size"]:
+            group = asked["parallel.microbatch_group_size"]
+            page.put("microbatch_group_size_per_virtual_pipeline_stage", group, "parallel.microbatch_group_size")
     strategies = {word: strategy for strategy, word in FSDP_STRATEGIES.items()}
     if asked.kind == "distributed-optimizer":
         page.put("use_distributed_optimizer", True, *words.STATES)

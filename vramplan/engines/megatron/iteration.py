@@ -20,7 +20,7 @@ from vramplan.replay.observers import Accumulation, Resident, train
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.parts import part_of
-from vramplan.replay.pipeline.stages import Stage, StagePass
+from vramplan.replay.pipeline.stages import Stage, StagePass, group_of
 from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
 from vramplan.replay.record import Record, StandingState
@@ -102,13 +102,18 @@ def waiting_beside(setup: Setup, records: Sequence[Record], counts: Sequence[int
 def exchanged_before(setup: Setup, recipe: Recipe) -> list[WaitingTensors]:
     """What variables of a schedule still hold of the micro-batch before while the next one runs forward.
 
-    The input of the stage and its gradient, and the gradient of its output. An interleaved device has both ends.
+    The input of the stage and its gradient, and the gradient of its output. An interleaved device has both ends; where
+    groups have more micro-batches than there are stages, what the last stage has sent to the first one waits for its
+    turn there, as the gradients do that go the other way.
     Source: core/pipeline_parallel/schedules.py, forward_backward_pipelining_without_interleaving and with_interleaving.
     """
     stage, part = setup.stage, recipe.slice
     if stage is None or not stage.steady or part.deepspeed:
         return []
     count = 2 if stage.parts != stage.device_parts else 2 * (not stage.first) + (not stage.last)
+    split = setup.split
+    if split is not None and split.virtual > 1 and stage.number in (0, split.pipeline - 1):
+        count += group_of(split) - split.pipeline
     length = recipe.sequence_length // (part.tensor if part.sequence_parallel else 1)
     size = length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize
     tokens = [] if part.last else [WaitingTensors(rounded(FP32.itemsize), 0, 1)]  # of the micro-batch, which are none

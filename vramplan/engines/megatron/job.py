@@ -68,6 +68,7 @@ class MegatronJob(JobBehaviour):
     """Megatron-LM's own models, buffers and optimizers, and DeepSpeed's ZeRO-1 around them."""
 
     keeps_master_copy = True
+    groups_micro_batches = True
     splits_loss_anyway = True
     shares_by_itself = True
     joined = MappingProxyType(LINEARS)
@@ -277,9 +278,18 @@ def _check_interleaved(resolver: Resolver, job: ResolvedJob) -> None:
     if job.model.blocks % parts and not _even_with_ends(job.model.blocks, split):
         message = f"{job.model.blocks} blocks are not {split.pipeline} stages of {split.virtual} equal parts"
         fields.refuse("schedule", message, hint="use 1f1b, or another number of parts")
-    if steps is not None and steps % split.pipeline:
+    group = split.group or split.pipeline
+    if group < split.pipeline:
+        message = f"{group} micro-batches in a row are fewer than the {split.pipeline} stages"
+        fields.refuse("microbatch_group_size", message, hint=f"use {split.pipeline} or more")
+    elif steps is not None and steps < group:
+        message = f"{group} micro-batches in a row are more than the {steps} of a step"
+        fields.refuse("microbatch_group_size", message, hint=f"use at most {steps}, or more micro-batches")
+    elif steps is not None and 0 < steps % group < split.pipeline:
         message = f"an interleaved schedule needs a multiple of the {split.pipeline} stages, not {steps}"
-        hint = f"use {-(-steps // split.pipeline) * split.pipeline}"
+        if split.group is not None:
+            message = f"groups of {group} leave {steps % group} of {steps}, fewer than the {split.pipeline} stages"
+        hint = f"use {-(-steps // group) * group}"
         resolver.raw.fields.refuse("gradient_accumulation_steps", message, hint=hint)
 
 

@@ -82,6 +82,17 @@ PARALLEL_ROWS = (
         default="1f1b",
         slot="",
     ),
+    _parallel(
+        "microbatch_group_size",
+        COUNT,
+        "With an interleaved schedule: micro-batches that go through a part one after another.",
+        minimum=1,
+        usual="the stages of the pipeline",
+        slot="",
+        metavar="N",
+        also=("--microbatch-group-size-per-vp-stage",),
+        note="Megatron's `microbatch_group_size_per_vp_stage` ([pipelines](megatron.md#pipelines)).",
+    ),
     _devices(
         "context",
         "Context parallelism: GPUs that share each sequence.",

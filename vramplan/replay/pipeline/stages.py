@@ -108,29 +108,39 @@ def blocks_of_parts(blocks: int, parts: int, *, counts_ends: bool) -> list[int]:
 def moments_of(split: Split, number: int, micro_batches: int | None) -> list[StagePass]:
     """The moments of an interleaved schedule on one device, each that differs once.
 
-    Micro-batches go through a part in groups of as many as there are stages; backward takes the parts in reverse.
-    Source: megatron-core 0.16, core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving.
+    Micro-batches go through a part in groups, by themselves of as many as there are stages; backward takes the parts in
+    reverse.
+    Source: megatron-core 0.16, core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving and
+    get_schedule_table.
     """
-    count, virtual = split.pipeline, split.virtual
-    steps = min(micro_batches or UNBOUNDED, 4 * count) * virtual
+    virtual, group = split.virtual, group_of(split)
+    most = 4 * group + (micro_batches or 0) % group  # from then on groups repeat
+    table = _parts_in_turn(min(micro_batches or UNBOUNDED, most), virtual, group)
     warm_up = in_flight(split, number, micro_batches or UNBOUNDED) - 1
     waiting = [0] * virtual
     found: dict[StagePass, None] = {}
 
-    def part_of(step: int) -> int:
-        return step % (count * virtual) // count
-
     backward = 0
-    for forward in range(steps):
-        part = part_of(forward)
+    for forward, part in enumerate(table):
         found[StagePass(part, tuple(waiting))] = None
         waiting[part] += 1
         if forward >= warm_up:
-            part = virtual - 1 - part_of(backward)
+            part = virtual - 1 - table[backward]
             waiting[part] -= 1
             found[StagePass(part, tuple(waiting))] = None
             backward += 1
     return list(found)
+
+
+def group_of(split: Split) -> int:
+    """Micro-batches that go through a part of an interleaved schedule one after another."""
+    return split.group or split.pipeline
+
+
+def _parts_in_turn(micro_batches: int, virtual: int, group: int) -> list[int]:
+    """The part of each pass: each group goes through all parts, and the last one has what is left."""
+    groups = [min(group, micro_batches - first) for first in range(0, micro_batches, group)]
+    return [part for size in groups for part in range(virtual) for _ in range(size)]
 
 
 def in_flight(split: Split, number: int, micro_batches: int) -> int:
@@ -145,6 +155,6 @@ def in_flight(split: Split, number: int, micro_batches: int) -> int:
     if split.schedule == "gpipe":
         return micro_batches
     if virtual > 1:
-        warm_up = (count - number - 1) * 2 + (virtual - 1) * count
+        warm_up = (count - number - 1) * 2 + (virtual - 1) * group_of(split)
         return min(warm_up + 1, micro_batches * virtual)
     return min(count - number, micro_batches)

@@ -149,6 +149,16 @@ def ends_of(sheet: Sheet, meaning: Meaning, stages: int, before: str = "") -> No
         meaning.lack(keys[counted.index(True)], "one of both ends counts as a block, and stages are cut evenly")
 
 
+GROUP = "parallel.microbatch_group_size"
+GROUP_KEY = "microbatch_group_size_per_vp_stage"  # of TransformerConfig, and of what is built around it
+
+
+def say_group(meaning: Meaning, group: int | None, stages: int, of: str) -> None:
+    """Say how many micro-batches go through a part of an interleaved schedule in a row: by itself as many as stages."""
+    if group and group != stages:
+        meaning.say(GROUP, group, of)
+
+
 def schedule_of(asked: MegatronMeaning, stages: int) -> None:
     """Say an interleaved schedule."""
     per_stage = asked.count("num_layers_per_virtual_pipeline_stage", "parallel.schedule")
@@ -158,8 +168,11 @@ def schedule_of(asked: MegatronMeaning, stages: int) -> None:
     of = "num_virtual_stages_per_pipeline_rank"
     if per_stage and layers and stages > 1:
         chunks, of = layers // stages // per_stage, "num_layers_per_virtual_pipeline_stage"
+    group_of = "microbatch_group_size_per_virtual_pipeline_stage"
+    group = asked.count(group_of, GROUP)
     if chunks and chunks > 1 and stages > 1:
         asked.meaning.say("parallel.schedule", f"interleaved:{chunks}", of)
+        say_group(asked.meaning, group, stages, group_of)
 
 
 def sharding_of(asked: MegatronMeaning) -> None:

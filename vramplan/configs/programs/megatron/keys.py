@@ -26,6 +26,7 @@ UNDERSTOOD = names(
     activations_checkpoint_num_layers checkpoint_num_layers attention_backend use_flash_attn attention_dropout
     hidden_dropout tensor_model_parallel_size model_parallel_size pipeline_model_parallel_size context_parallel_size
     expert_model_parallel_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank
+    microbatch_group_size_per_virtual_pipeline_stage
     sequence_parallel use_distributed_optimizer overlap_param_gather overlap_grad_reduce optimizer_cpu_offload
     optimizer_offload_fraction moe_expert_capacity_factor moe_pad_expert_input_to_capacity use_megatron_fsdp
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
@@ -157,8 +158,6 @@ UNMODELLED = {
     "delay_wgrad_compute": "gradients of weights are computed later",
     "defer_embedding_wgrad_compute": "the gradient of the embedding is computed later",
     "wgrad_deferral_limit": "the gradient of the embedding is computed later",
-    "microbatch_group_size_per_vp_stage": "the order of the micro-batches",
-    "microbatch_group_size_per_virtual_pipeline_stage": "the order of the micro-batches",
     "variable_seq_lengths": "lengths change from batch to batch",
     "fsdp_*": "details of Megatron's FSDP",
     "megatron_fsdp_*": "details of Megatron's FSDP",
