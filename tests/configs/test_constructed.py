@@ -167,7 +167,6 @@ def test_a_recipe_of_nemo_is_followed(tmp_path: Path) -> None:
         "parallel__tensor": 2,
         "parallel__pipeline": 2,
         "parallel__schedule": "interleaved:7",
-        "parallel__microbatch_group_size": 4,
         "parallel__sequence_parallel": True,
         "parallel__sharding": "distributed-optimizer",
         "precision": "mixed-bf16",
@@ -177,7 +176,7 @@ def test_a_recipe_of_nemo_is_followed(tmp_path: Path) -> None:
     }
     holds(job(RECIPE, "alone.py"), **expected)  # without the file of the trainer: by the names of its arguments
     (tmp_path / "series.py").write_text(dedent(SERIES))
-    holds(job(RECIPE, str(tmp_path / "beside.py")), **expected)
+    holds(job(RECIPE, str(tmp_path / "beside.py")), **expected, parallel__microbatch_group_size=4)
     more = job(RECIPE, str(tmp_path / "beside.py"), devices=32)
     assert (more["parallel.data"], more["gradient_accumulation_steps"]) == (8, 4)
 
