@@ -272,3 +272,58 @@ def test_a_release_may_be_written_as_people_write_it(written: str, meant: str) -
     assert (
         build_job({**RUN, **OF_16_BITS, "model": LLAMA, "transformers_version": written}).transformers_version == meant
     )
+
+
+TINY: dict[str, Any] = {
+    "model": "tinyllama-1.1b",
+    "gpu": "a100-40gb",
+    "runtime": "litgpt",
+    "from_scratch": True,
+    "sequence_length": 2048,
+    "micro_batch_size": 4,
+    "gradient_accumulation_steps": 128,
+    "precision": "pure-bf16",
+    "optimizer_implementation": "fused",
+    "max_gradient_norm": 0,
+    "activation_checkpointing": "none",
+    "loss": "fp32-logits",
+    "hold_outputs": False,
+    "pytorch_version": "2.4",
+}
+
+
+@pytest.mark.truth
+def test_an_old_litgpt_keeps_norms_in_16_bits() -> None:
+    """29.84 GB are published of May 2024, with the model.py of 0.4.0 (extensions/thunder/README.md at 101e31d)."""
+    old, new = (answer(build_job({**TINY, "litgpt_version": one})).peak.allocated_bytes for one in ("0.4.0", "0.5.13"))
+    assert old == pytest.approx(29.84e9, rel=0.002)
+    tokens, width, norms = 4 * 2048, 2048, 2 * 22 + 1
+    assert new - old == pytest.approx(tokens * width * 2 * norms, rel=0.005)  # a factor in fp32 that is 16 bits there
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"litgpt_version": "0.4"}, "no release of LitGPT"),
+        ({"litgpt_version": "0.3.1"}, "0.3.1 is not modelled"),
+        ({"litgpt_version": "0.4.5", "runtime": "pytorch"}, "0.4.5 says nothing of pytorch"),
+        ({"litgpt_version": "0.4.5", "model": "gemma-2b"}, "runs with the operators of Transformers"),
+    ],
+)
+def test_of_which_litgpt_nothing_is_known(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        build_job({**TINY, **keys})
+
+
+@pytest.mark.contract
+def test_what_a_release_of_litgpt_changes_is_told() -> None:
+    def told(release: str) -> str:
+        job = build_job({**TINY, "litgpt_version": release})
+        return next(one.why for one in job.assumptions if one.key == "litgpt_version")
+
+    assert "norms multiply by their weight in 16 bits" in told("0.4.5")
+    assert "norms" not in told("0.4.6")
+    assert "copied out of groups of heads" in told("0.5.4")
+    assert told("0.5.12") == "the places of LoRA's parts are not copied"
+    assert "today's code" in told("0.5.13")

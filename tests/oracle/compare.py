@@ -73,6 +73,7 @@ ROWS = {
     "returned": 24,
     "selective_more": 463,
     "litgpt": 240,
+    "litgpt_old": 15,
     "litgpt_flat": 32,
     "torchtune": 126,
     "nanogpt": 30,

@@ -57,6 +57,7 @@ UNDECLARED = {
     "titan_units",
     "torchtune_units",
     "litgpt_flat",
+    "litgpt_old",
     "sharded_units",
     "sharded_decoders",
     "sharded_spaces",

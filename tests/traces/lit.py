@@ -48,6 +48,9 @@ FLAT = {
 """Words of Fabric's `precision` under FSDP1, by what they mean there."""
 
 BITS = {"nf4": "nf4", "nf4-double": "nf4-dq"}
+LITGPT = "0.5.13"
+"""The release of the rigs but `litgpt-0.4`."""
+
 BITSANDBYTES = "0.49.2"
 """The release of the rig `litgpt`; that of `litgpt-bits` is the one that Lightning 2.2 asked for."""
 
@@ -82,6 +85,8 @@ class LitGPT(Program):
             raise UsageError("Fabric's FSDP1 sums in the type of its mixed precision", key="parallel.reduce_dtype")
         if not self.is_flat and job.precision.startswith("fsdp-"):
             raise UsageError("of FSDP1 alone", key="precision")
+        if (job.litgpt_version or LITGPT) != version("litgpt"):
+            raise UsageError("the rig has another release", key="litgpt_version")
         if job.grad_scaler:
             raise UsageError("the rig scales no loss", key="grad_scaler")
         word = (job.activation_checkpointing or "none").partition(":")[0]

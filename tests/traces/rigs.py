@@ -153,6 +153,12 @@ TORCHTUNE = Rig(
 LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
 )
+LITGPT_OLD = Rig(
+    "litgpt-0.4",
+    ("litgpt_old",),
+    "LitGPT 0.4.5, whose norms and projections are others",
+    alone=("litgpt==0.4.5",),
+)
 LITGPT_BITS = Rig("litgpt-bits", ("litgpt",), "LitGPT with weights in 4 bits of bitsandbytes 0.41.1")
 TORCHTITAN = Rig(
     "torchtitan",
@@ -227,6 +233,7 @@ RIGS = {
             TORCHTUNE,
             LITGPT,
             LITGPT_BITS,
+            LITGPT_OLD,
             TORCHTITAN,
         ),
         *(NANOGPT, MODDED, FOUNDRY, MEGATRON, TORCHVISION, *OLDER),

@@ -31,12 +31,12 @@ def _size(fields: Fields, name: str) -> int | None:
     return fields.parsed(name, lambda text: parse_size_bytes(text, rounding="up"))
 
 
-def _release(fields: Fields, name: str) -> tuple[int, int] | None:
+def _release(fields: Fields, name: str) -> tuple[int, ...] | None:
     text = fields.text(name)
-    match = None if text is None else re.fullmatch(r"(\d{1,2})\.(\d{1,2})", text, re.ASCII)
+    match = None if text is None else re.fullmatch(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?", text, re.ASCII)
     if text is not None and match is None:
         fields.problem(name, f"{text!r} is no release", hint='as in "2.0", in quotes')
-    return None if match is None else (int(match[1]), int(match[2]))
+    return None if match is None else tuple(int(one) for one in match.groups() if one is not None)
 
 
 RELEASES = (
@@ -45,8 +45,9 @@ RELEASES = (
     "limited_gathers_since",
     *("logits_returned_since", "shifted_labels_since", "one_attention_since", "grouped_attention_since"),
     *("batched_masks_since", "strided_attention_since", "stacked_experts_since"),
+    *("wide_norms_since", "projections_apart_since", "copied_places_since"),
 )
-"""The release of PyTorch, or of Transformers, from which on something is so."""
+"""The release of PyTorch, of Transformers or of LitGPT, from which on something is so."""
 
 
 def _architecture(fields: Fields, name: str) -> str | None:

@@ -36,7 +36,15 @@ MAY_BE_LEFT_OUT = OF_A_PROGRAM | {"max_gradient_norm"}
 """Keys that need no setting in the files of another program where those of the first do not say them."""
 
 NOT_COMPARED = frozenset(
-    ["runtime", "name", "global_batch_size", "bitsandbytes", "pytorch_version", "transformers_version"]
+    [
+        "runtime",
+        "name",
+        "global_batch_size",
+        "bitsandbytes",
+        "pytorch_version",
+        "transformers_version",
+        "litgpt_version",
+    ]
 )
 LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""

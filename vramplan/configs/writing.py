@@ -32,7 +32,8 @@ OF_A_RUN = ("Between the steps", "Length and cost of the run", "Gates only", "Ba
 
 OF_THE_MACHINE = names(
     """
-    name gpu gpu_free pytorch_version transformers_version cuda_module_loading reserve bitsandbytes mamba_kernels
+    name gpu gpu_free pytorch_version transformers_version litgpt_version cuda_module_loading reserve bitsandbytes
+    mamba_kernels
     host_memory allocator padding varied_lengths expert_imbalance parallel.devices_per_node parallel.node_bandwidth
     """
 )

@@ -24,6 +24,7 @@ NOUNS = {
     "eval_batch_size": "an evaluation",
     "generation_batch_size": "a generation",
     "generation_length": "a generation",
+    "litgpt_version": "LitGPT",
     "pytorch_version": "PyTorch",
     "transformers_version": "Transformers",
 }

@@ -71,6 +71,11 @@ class JobBehaviour:
         """What a described model says. Raises InputError where the program has no code for such a description."""
         return values
 
+    def note_release(self, resolver: Resolver, model: ModelShape, runtime: Runtime, release: str) -> None:
+        """Note in the resolver what of an older release of the program runs, as `old_code`."""
+        message = f"{release} says nothing of {runtime.name}"
+        resolver.fields.refuse("litgpt_version", message, hint="leave it out, or runtime: litgpt")
+
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
         """Refuse what the program's own code of the family, in the module `own`, has not got."""
         raw, fields = resolver.raw, resolver.fields

@@ -82,6 +82,7 @@ class JobKeys(TypedDict, total=False):
     gpu_free: str | None
     pytorch_version: str | None
     transformers_version: str | None
+    litgpt_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None
@@ -177,6 +178,7 @@ class JobFields:
     gpu_free: str | None
     pytorch_version: str | None
     transformers_version: str | None
+    litgpt_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None

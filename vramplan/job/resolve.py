@@ -205,6 +205,7 @@ class _ReplayResolver(Resolver):
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
             transformers_version=raw.transformers_version,
+            litgpt_version=raw.litgpt_version,
             first_flash=self.first_flash,
             old_code=self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
             cuda_module_loading=raw.cuda_module_loading,
@@ -226,6 +227,8 @@ class _ReplayResolver(Resolver):
                 on_demand.as_written(self, self.written)
         if model is not None and runtime is not None and raw.transformers_version is not None:
             model = on_demand.as_released(self, model, runtime)
+        if model is not None and runtime is not None and raw.litgpt_version is not None:
+            under(runtime).note_release(self, model, runtime, raw.litgpt_version)
         if model is not None and raw.image_size is not None:
             model = on_demand.with_images(model, raw.image_size)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
@@ -485,6 +488,7 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.half_weights
         or job.planned is not None
         or job.transformers_version is not None
+        or job.litgpt_version is not None
         or (job.split is not None and job.split.tensor > job.model.key_value_heads)
         or (job.model.engine is not None and (is_untraced(job.model.family) or bool(untraced_parts(job.model))))
         or bool(job.frozen)

@@ -87,6 +87,7 @@ class Values:
     gpu_free_bytes: int | None
     pytorch_version: str | None
     transformers_version: str | None
+    litgpt_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve_bytes: int

@@ -108,6 +108,10 @@ class Runtime(NamedTuple):
     batched_masks_since: tuple[int, int] = (4, 53)  # a causal mask of each sequence
     strided_attention_since: tuple[int, int] = (4, 56)  # and queries, keys and values as they lie
     stacked_experts_since: tuple[int, int] = (5, 0)  # the weights of all experts are one tensor
+    # of LitGPT
+    wide_norms_since: tuple[int, ...] = (0, 4, 6)  # RMSNorm multiplies by its weight in fp32
+    copied_places_since: tuple[int, ...] = (0, 5, 13)  # places of LoRA's parts are copied out of their buffer
+    projections_apart_since: tuple[int, ...] = (0, 5, 5)  # queries, keys and values of all heads lie behind each other
     fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
     cache_objects_since: tuple[int, int] = (2, 2)  # Transformers has a cache that blocks fill, and no tuples
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out

@@ -343,7 +343,7 @@ class ModelShape(NamedTuple):
 
 
 class OldCode(NamedTuple):
-    """What older releases of Transformers do in every model that is built like Llama, and today's does not."""
+    """What older releases of Transformers, or of LitGPT, do in models that are built like Llama, and today's not."""
 
     repeats_keys: bool = False  # and values for their query heads, before every fused kernel
     copies_heads: bool = False  # queries, keys and values are made contiguous before it
@@ -351,6 +351,9 @@ class OldCode(NamedTuple):
     casts_logits: bool = False  # forward returns its logits in fp32
     one_table: bool = False  # of inverse frequencies, of which today's keep the original too
     one_mask: bool = False  # a causal mask is one for all sequences of a batch
+    half_norms: bool = False  # of LitGPT: a norm multiplies by its weight in the type of its input
+    buffered_places: bool = False  # of LitGPT: the places of LoRA's parts are those of a buffer, and no copy
+    mixed_projections: bool = False  # of LitGPT: queries, keys and values of a group of heads lie beside each other
 
     def without_sdpa(self) -> OldCode:
         """The same where the flash-attn package is called, which takes keys and values as they are."""

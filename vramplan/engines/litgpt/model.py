@@ -31,9 +31,9 @@ from vramplan.replay.operators.elementwise import (
     rsqrt,
 )
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.indexing import split_with_sizes
+from vramplan.replay.operators.indexing import split_along, split_with_sizes
 from vramplan.replay.operators.products import linear
-from vramplan.replay.operators.views import cat, narrow, repeat_interleave, split, to, transpose, view
+from vramplan.replay.operators.views import cat, expand, narrow, repeat_interleave, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
@@ -44,9 +44,10 @@ GATED = ("gate_proj", "up_proj", "down_proj")
 
 
 class RMSNorm:
-    """RMSNorm of litgpt/model.py: all of it in fp32, the weight too."""
+    """RMSNorm of litgpt/model.py: all of it in fp32, the weight too; before 0.4.6 that came last, in 16 bits."""
 
-    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType, *, half: bool) -> None:
+        self.half = half
         with tape.building(NORMS_PART):
             self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
 
@@ -55,6 +56,8 @@ class RMSNorm:
         x = to(x, FP32)
         _norm_x = mean_last(mul(x, x))
         _x_normed = mul(x, rsqrt(add_scalar(_norm_x)))
+        if self.half:
+            return mul(to(_x_normed, dtype), self.weight)
         _weight = self.weight
         return to(mul(_x_normed, to(_weight, FP32)), dtype)
 
@@ -62,7 +65,7 @@ class RMSNorm:
 def norm(tape: Tape, name: str, width: int, recipe: Recipe) -> Any:
     """The normalisation of the family."""
     if recipe.shape.published_family == "llama":
-        return RMSNorm(tape, name, width, recipe.weight_dtype)
+        return RMSNorm(tape, name, width, recipe.weight_dtype, half=recipe.old_code.half_norms)
     return LayerNorm(tape, name, width, recipe.weight_dtype)
 
 
@@ -99,6 +102,7 @@ class FusedProjection(Linear):
     def __init__(self, tape: Tape, recipe: Recipe, adapter: Any) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         size = shape.head_size
+        self.copies_places = not recipe.old_code.buffered_places
         widths = {
             QUERY: size * shape.attention_heads,
             KEY: size * shape.key_value_heads,
@@ -124,7 +128,8 @@ class FusedProjection(Linear):
             return pretrained
         after_A = linear(dropout(x, self.p), self.lora_A)
         after_B = transpose(self.convolved(transpose(after_A, 1, 2)), 1, 2)
-        padded = after_B if sum(self.parts) == self.outputs else zero_padded(after_B, self.outputs)
+        whole = sum(self.parts) == self.outputs
+        padded = after_B if whole else zero_padded(after_B, self.outputs, copies=self.copies_places)
         lora = mul_scalar(padded)
         del padded
         return add(pretrained, lora)
@@ -171,10 +176,13 @@ class Attention:
         batch, length, _ = x.shape
         size, heads, groups = shape.head_size, shape.attention_heads, shape.key_value_heads
         _qkv = self.qkv(x)
-        q, k, v = split_with_sizes(_qkv, (heads * size, groups * size, groups * size))
-        q = transpose(view(q, (batch, length, heads, size)), 1, 2)
-        k = transpose(view(k, (batch, length, groups, size)), 1, 2)
-        v = transpose(view(v, (batch, length, groups, size)), 1, 2)
+        if recipe.old_code.mixed_projections:
+            q, k, v = out_of_groups(_qkv, heads, groups, size)
+        else:
+            q, k, v = split_with_sizes(_qkv, (heads * size, groups * size, groups * size))
+            q = transpose(view(q, (batch, length, heads, size)), 1, 2)
+            k = transpose(view(k, (batch, length, groups, size)), 1, 2)
+            v = transpose(view(v, (batch, length, groups, size)), 1, 2)
         q, k = self.norm_q(q), self.norm_k(k)
         turned = cos.shape[-1]
         cos, sin = (one.alias((1, 1, length, turned), None, None) for one in (cos, sin))
@@ -182,12 +190,29 @@ class Attention:
         _k_roped = apply_rope(narrow(k, -1, turned), cos, sin)
         q = cat([_q_roped, rest_of(q, turned)], -1)
         k = cat([_k_roped, rest_of(k, turned)], -1)
-        if groups != heads:
+        if groups != heads and k.shape[1] != heads:
             k = repeat_interleave(k, heads // groups)
             v = repeat_interleave(v, heads // groups)
         y = transpose(scaled_dot_product(q, k, v, recipe.attention, 0.0, None), 1, 2)
         y = view(y, (batch, length, heads * size))
         return self.proj(y)
+
+
+def out_of_groups(qkv: Tensor, heads: int, groups: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of releases before 0.5.5, for as many heads each.
+
+    Those of a group of heads lie beside each other: queries of several groups are copied, and keys and values are
+    copied for the queries that share them.
+    """
+    batch, length, _ = qkv.shape
+    each = heads // groups
+    together = view(qkv, (batch, length, groups, each + 2, size))
+    together = transpose(transpose(together, 1, 2), 2, 3)
+    q, k, v = split_along(together, (each, 1, 1), 2)
+    if each > 1:
+        k, v = (expand(one, (batch, groups, each, length, size)) for one in (k, v))
+    q, k, v = (view(one, (batch, heads, length, size)) for one in (q, k, v))
+    return q, k, v
 
 
 def rest_of(x: Tensor, turned: int) -> Tensor:

@@ -58,16 +58,17 @@ def conv1d(x: Tensor, weight: Tensor) -> Tensor:
     return tape.new("convolution", (batch, outputs, length), x.dtype, batched, None, node)
 
 
-def zero_padded(x: Tensor, width: int) -> Tensor:
+def zero_padded(x: Tensor, width: int, *, copies: bool = True) -> Tensor:
     """Columns put into a wider tensor of zeros: `new_zeros`, then `index_copy_` in place; new, [..., width].
 
-    Saves `index`: the gradient is picked out by it; it is a copy of the buffer that holds the places.
+    Saves `index`: the gradient is picked out by it; it is a copy of the buffer that holds the places, or that buffer.
     Saves `x`: what is picked out is expanded to its shape.
     Backward: 1 new, the columns of the gradient that were put in (`index_select`).
     Source: tools/autograd/derivatives.yaml, index_copy; litgpt/lora.py, LoRAQKVLinear.zero_pad.
     """
     tape, narrow_shape = x.tape, x.shape
-    index = tape.new("clone", (narrow_shape[-1],), INT64, False)
+    places = (narrow_shape[-1],)
+    index = tape.new("clone", places, INT64, False) if copies else tape.constant(places, INT64, False)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         return (grad.tape.new("index_select", narrow_shape, grad.dtype, grad.batched),)

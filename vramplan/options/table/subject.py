@@ -237,6 +237,16 @@ MACHINE_ROWS = (
         section=SUBJECT,
     ),
     Option(
+        "litgpt_version",
+        TEXT,
+        "LitGPT version, e.g. 0.4.5: before 0.4.6 a norm multiplies by its weight in 16 bits.",
+        usual="`null`: today's",
+        note="Of the runtime `litgpt`; [what a release changes](versions.md).",
+        metavar="X.Y.Z",
+        panel=DEVICES,
+        section=SUBJECT,
+    ),
+    Option(
         "cuda_module_loading",
         WORD,
         "When the CUDA context loads its kernels, as CUDA_MODULE_LOADING.",

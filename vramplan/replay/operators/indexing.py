@@ -153,8 +153,8 @@ def _ordered(x: Tensor, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
     return shape, normalised(shape, tuple(strides[i] for i in order))
 
 
-def split_with_sizes(x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
-    """`x.split([a, b, ...], -1)` of which every part gets a gradient: views, nothing new.
+def split_along(x: Tensor, sizes: tuple[int, ...], dim: int) -> list[Tensor]:
+    """`x.split([a, b, ...], dim)` of which every part gets a gradient: views, nothing new.
 
     Backward: 1 new, the gradients of the parts concatenated.
     Source: tools/autograd/derivatives.yaml, split_with_sizes.
@@ -167,5 +167,14 @@ def split_with_sizes(x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
     node = x.tape.record("split", (x,), backward)
     strides = x.strides or contiguous_strides(whole)
-    shapes = [(*whole[:-1], size) for size in sizes]
+    shapes = [(*whole[:dim], size, *whole[dim + 1 :]) for size in sizes]
     return [x.alias(shape, normalised(shape, strides), node, i) for i, shape in enumerate(shapes)]
+
+
+def split_with_sizes(x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """`x.split([a, b, ...], -1)` of which every part gets a gradient: views, nothing new.
+
+    Backward: 1 new, the gradients of the parts concatenated.
+    Source: tools/autograd/derivatives.yaml, split_with_sizes.
+    """
+    return split_along(x, sizes, len(x.shape) - 1)
