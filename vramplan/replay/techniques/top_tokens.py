@@ -18,7 +18,7 @@ from vramplan.replay.techniques.losses import BesideHead
 from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
 
 
-class Returned(HiddenStates):
+class ReturnedStates(HiddenStates):
     """The hidden states that the model returns: that of the last block is the one that its norm gives."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class DistilsFromFile(Objective):
 
     def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """The forward pass up to the head, and the loss."""
-        tape, returned = self.tape, Returned()
+        tape, returned = self.tape, ReturnedStates()
         tape.enlist(HiddenStates, returned)
         found = model(*arguments).logits
         tape.dismiss(HiddenStates)

@@ -20,7 +20,7 @@ SWITCHES = (
 """Keys of a job that are true or false, and each name one technique."""
 
 LIGER, KERNELS = "liger_kernels", "adapter.kernels"
-RELEASE = "transformers_version"
+RELEASE, RELEASE_OF_LITGPT = "transformers_version", "litgpt_version"
 TILED_MLP, DISTILLATION, FROM_FILE = "tiled_mlp", "distillation", "teacher_logprobs"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
@@ -51,7 +51,7 @@ def given(job: ResolvedJob, technique: str) -> str:
         return ", ".join(job.adapter.kernels)
     if key == "weight_dtype":
         return job.precision.rpartition("-")[2]
-    if key in (RELEASE, "optimizer", "loss", "activation_checkpointing", "trained_blocks"):
+    if key in (RELEASE, RELEASE_OF_LITGPT, "optimizer", "loss", "activation_checkpointing", "trained_blocks"):
         return str(getattr(job, key))
     if word:
         return word
@@ -70,7 +70,7 @@ def _named(job: ResolvedJob) -> Iterator[str]:
     # a kernel that takes the lengths of sequences makes no mask: nothing of the technique is left
     yield from (f"{key}: true" for key in switches if key != "packing" or job.attention != "flash")
     if job.old_code != NEWEST:
-        yield f"{RELEASE}: older code"
+        yield f"{RELEASE if job.litgpt_version is None else RELEASE_OF_LITGPT}: older code"
     if job.model.experts is not None and job.model.experts.separate:
         yield f"{RELEASE}: experts as modules"
     if job.zero_grad == BEFORE_BACKWARD:
