@@ -6,12 +6,12 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5938 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5941 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
   fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
-  litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, modernbert, modernbert_shared,
+  litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met, modernbert, modernbert_shared,
   modernbert_zero, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions,
   preference, preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded,
   rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -98,11 +98,11 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1970 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 1973 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
-  litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases, pairs,
-  pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
+  litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
+  pairs, pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
   tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared,
@@ -218,13 +218,15 @@ liger_kernels | 122 | adapted, fused_lora, liger, policy, preference_zero, taugh
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral,
   olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2,
   gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 723 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
-  losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere,
-  cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
+litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
+  litgpt
+loss: chunked | 724 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+  litgpt_old, losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom,
+  cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mistral,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
   qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss,
   stablelm | apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
   gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
@@ -383,20 +385,20 @@ optimizer: rmsprop | 285 | adapted, adapters_more, checkpoints, families, frozen
   gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava,
   mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, vit
-optimizer: sgd | 499 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
-  fully_shard_more, fused_lora, halves, hosted, images, liger, master, met, modernbert, moe, more_families,
-  optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces,
-  suite, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, vision, zeroed_late,
+optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
+  fully_shard_more, fused_lora, halves, hosted, images, liger, litgpt_old, master, met, modernbert, moe,
+  more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions,
+  state_spaces, suite, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, vision, zeroed_late,
   zeroed_late_shared | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra,
   exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit,
-  xlm-roberta | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta_v2, deepseek, electra, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit,
-  vit
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mistral, mistral3,
+  mixtral, mllama, modernbert, mpt, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5,
+  torchvision_vit, vit, xlm-roberta | apertus, bart, bert, bloom, chatglm, clip, dbrx, deberta_v2, deepseek, electra,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
+  mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd-momentum | 558 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
   policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions,
@@ -526,21 +528,21 @@ parallel.sharding: zero3 | 222 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4448 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4450 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
-  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
-  losses, losses_more, masks, met, modernbert, modernbert_shared, moe, more_families, nanogpt, older_releases,
-  optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized, random,
-  replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision, turns, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old,
+  lora_parts, losses, losses_more, masks, met, modernbert, modernbert_shared, moe, more_families, nanogpt,
+  older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared,
+  quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more,
+  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision, whisper, whisper_shared, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
+  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
   ministral3, mistral, mistral3, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
   under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
   qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
@@ -587,13 +589,13 @@ precision: mixed | 1794 | adapters, attention, block_kinds, checkpoints, compile
   lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3759 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3770 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, modernbert, modernbert_shared, moe,
-  more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions, preference,
+  litgpt_old, lora_parts, losses, losses_more, masks, met, modded, modded_compiled, modernbert, modernbert_shared,
+  moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions, preference,
   preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
@@ -713,10 +715,10 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1119 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1120 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
-  liger, linear, litgpt, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
+  liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
   older_releases, pairs, pairs_beside, preference_shared, preference_zero, quantized, replicated, rounded,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
@@ -773,6 +775,7 @@ activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_
   neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 24 | fused_lora, liger, taught_from_file | gemma3_images, glm4,
   gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+activation_checkpointing: full + litgpt_version: older code | 3 | litgpt_old | llama under litgpt, neox under litgpt
 activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
   more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -919,12 +922,12 @@ activation_checkpointing: full + parallel.sharding: zero3 | 97 | dbrx_zero, debe
   gemma4, glm, glm4_moe, gpt2, gpt_neo, hunyuan_v1_dense, llama, ministral3, mistral3, modernbert, neox, olmo, olmoe,
   opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2108 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2109 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met,
-  modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside,
+  halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more,
+  met, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside,
   precisions, preference, preference_shared, quantized, random, replicas, replicated, returned, rounded,
   rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns,
@@ -956,11 +959,11 @@ activation_checkpointing: full + precision: mixed | 921 | adapters, attention, b
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1744 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1745 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
-  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, modernbert,
+  images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met, modernbert,
   modernbert_shared, moe, more_families, older_releases, optimizers, padding, pairs, pairs_beside, policy, precisions,
   preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -1404,8 +1407,9 @@ adapter: lora + label_smoothing | 23 | fused_lora, modernbert, pairs, sharded_sp
   state_spaces | bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, modernbert, nemotron_h
 adapter: lora + liger_kernels | 28 | fused_lora, liger, policy, preference_zero, tiled | deepseek, gemma2, gemma3,
   gemma3_images, glm4, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 269 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
+adapter: lora + litgpt_version: older code | 3 | litgpt_old | llama under litgpt
+adapter: lora + loss: chunked | 270 | fused_lora, liger, litgpt, litgpt_old, met, short_convolutions, state_spaces,
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
   falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
   litgpt, phi under litgpt
 adapter: lora + loss: dpo | 100 | pairs, preference_shared, preference_zero | arcee, gemma, gemma2, gemma3, gpt2,
@@ -1488,11 +1492,11 @@ adapter: lora + parallel.sharding: zero3 | 63 | dbrx_zero, deberta_v2_zero, elec
   modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma2,
   gemma3, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, modernbert,
   nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 862 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 863 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, modernbert,
-  modernbert_shared, more_families, older_releases, pairs, pairs_beside, policy, quantized, replicated, rounded,
-  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
+  modernbert, modernbert_shared, more_families, older_releases, pairs, pairs_beside, policy, quantized, replicated,
+  rounded, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | apertus, arcee, bamba, bart,
   bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
@@ -1508,18 +1512,18 @@ adapter: lora + precision: mixed | 100 | dbrx_zero, deberta_v2_zero, electra_zer
   modernbert_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra,
   gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral,
   modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 679 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 681 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
-  images, liger, linear, litgpt, lora_parts, met, modernbert, more_families, older_releases, pairs, pairs_beside,
-  policy, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, zeroed_late, zeroed_late_shared | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases, pairs,
+  pairs_beside, policy, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared,
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2075,6 +2079,10 @@ liger_kernels + quantization: nf4-double | 9 | liger, policy, tiled | gemma2, gl
 liger_kernels + teacher_logprobs | 1 | taught_from_file | llama
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 11 | fused_lora, liger, tiled | gemma3, glm4, llama, olmo2
+litgpt_version: older code + loss: chunked | 1 | litgpt_old | llama under litgpt
+litgpt_version: older code + optimizer: sgd | 1 | litgpt_old | llama under litgpt
+litgpt_version: older code + precision: amp | 2 | litgpt_old | llama under litgpt
+litgpt_version: older code + precision: pure | 11 | litgpt_old | llama under litgpt, neox under litgpt
 loss: chunked + max_gradient_norm | 16 | liger, tiles | gpt_oss, mllama, olmo2
 loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
@@ -2103,8 +2111,8 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 387 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
+loss: chunked + precision: pure | 388 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, litgpt_old,
+  losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bloom, cohere, deepseek,
   ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune,
@@ -2724,12 +2732,12 @@ optimizer: sgd + precision: amp | 243 | adapted, adapters_more, attention, check
   qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, torchvision_vit, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 152 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
-  images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite,
-  taught_from_file, tiled_mlp, tiled_mlp_shared, torchvision, vision, zeroed_late, zeroed_late_shared | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2,
-  llama, llama4, llava, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, torchvision_vit, vit
+optimizer: sgd + precision: pure | 153 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  images, liger, litgpt_old, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions,
+  suite, taught_from_file, tiled_mlp, tiled_mlp_shared, torchvision, vision, zeroed_late, zeroed_late_shared | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2,
+  llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd + quantization: int8 | 4 | quantized, short_convolutions | glm, lfm2_moe, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
