@@ -41,6 +41,7 @@ WORDS = {
         "keys_as_values",
         "wide_sharing_layers",
         "clipped_qkv",
+        "scaled_embeddings",
         "vision_rotary",
         "scaled_queries",
         "linear_attention.layers",

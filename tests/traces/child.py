@@ -33,6 +33,7 @@ def skeleton(job: Any, config: dict[str, Any], *, device: str = "meta", use_cach
     import torch
     import transformers
 
+    from vramplan.measure.network import is_kept_with_images
     from vramplan.measure.steps import _cast
 
     said = transformers.AutoConfig.for_model(**config)
@@ -42,7 +43,7 @@ def skeleton(job: Any, config: dict[str, Any], *, device: str = "meta", use_cach
     if job.model.task in ("cls", "image"):
         said.num_labels = job.model.classes
     how = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
-    both = job.model.task == "lm" and job.model.takes_images
+    both = job.model.task == "lm" and (job.model.takes_images or is_kept_with_images(config["model_type"]))
     name = "AutoModelForImageTextToText" if both else CLASSES[job.model.task]
     if job.model.takes_audio:
         name = "AutoModelForSpeechSeq2Seq"

@@ -74,7 +74,7 @@ OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 KINDS = ("lora", "lora", "lora", "dora", "dora", "ia3", "oft")
 FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
 """Formats of quantization-aware training that fit small layers."""
-LISTS = ("layer_types", "layers_block_type")
+LISTS = ("layer_types", "layers_block_type", "mlp_layer_types")
 """Keys of a `config.json` that have an entry for each block."""
 QUANTIZED = ("nf4", "nf4-double", "int8")
 CHECKPOINTS = ("full", "full", "sqrt", "every:2", "every:3", "selective", "selective-op", "selective-layer:2")

@@ -73,6 +73,10 @@ EXPERTS = (
     "qwen3_vl_moe",
     "lfm2_moe",
     "dbrx",
+    "glm4_moe_lite",
+    "mistral4",
+    "minimax_m2",
+    "afmoe",
 )
 """The types with mixtures of experts."""
 
@@ -96,6 +100,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "electra": {**DEEP, "pad_token_id": 0, "embedding_size": 64},
     "modernbert": {**DEEP, "pad_token_id": 0, "local_attention": 32, "global_attn_every_n_layers": 3}
     | {"classifier_pooling": "mean"},
+    "gptj": {"vocab_size": 1003, "n_positions": 128, "n_embd": 96, "n_layer": 5, "n_head": 6, "rotary_dim": 8},
     "gpt_neox": {**DEEP, "tie_word_embeddings": False},
     "opt": {**TEXT, "num_hidden_layers": 5, "ffn_dim": 160, "word_embed_proj_dim": 96, "pad_token_id": 1},
     "phi": {**DEEP, "tie_word_embeddings": False},
@@ -125,6 +130,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v3": {**LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
     "glm4_moe": {**GROUPED, "head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
     | {"moe_intermediate_size": 48, "first_k_dense_replace": 1, "use_qk_norm": True},
+    "glm4_moe_lite": {**LATENT, "mlp_layer_types": ["dense", *["sparse"] * 4], "n_group": 2, "topk_group": 1},
+    "mistral4": {**LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+    "minimax_m2": {**GROUPED, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8},
+    "afmoe": {**GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2}
+    | {"moe_intermediate_size": 48, "num_dense_layers": 1, "global_attn_every_n_layers": 3, "sliding_window": 16},
     "qwen3_next": {**GROUPED, **DELTA, "num_experts": 4, "num_experts_per_tok": 2}
     | {"moe_intermediate_size": 48, "shared_expert_intermediate_size": 56, "mlp_only_layers": [4]},
     "qwen3_5_text": {**GROUPED, **DELTA},
@@ -273,6 +283,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
+    "afmoe": {"mup_enabled": (False, True), "num_dense_layers": (0, 1, 2), "sliding_window": (16, 256)},
     "lfm2": {"conv_bias": (False, True), "conv_L_cache": (3, 4)},
     "lfm2_moe": {"conv_bias": (False, True), "num_dense_layers": (0, 2), "norm_topk_prob": (False, True)},
     "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},

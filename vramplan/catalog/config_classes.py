@@ -106,6 +106,11 @@ FAMILY_OF = {
     "deberta-v2": "deberta_v2",
     "electra": "electra",
     "modernbert": "modernbert",
+    "glm4_moe_lite": "deepseek",
+    "mistral4": "mistral4",
+    "minimax_m2": "minimax_m2",
+    "afmoe": "afmoe",
+    "gptj": "gptj",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -136,6 +141,7 @@ NEUTRAL: dict[str, Any] = {
     "attention_softcap": False,
     "logit_softcap": False,
     "clipped_qkv": False,
+    "scaled_embeddings": False,
     "sliding_window_pattern": None,
     "image_size": None,
     "patch_size": None,

@@ -84,6 +84,7 @@ FIELDS: dict[str, str] = {
     "attention_softcap": FLAG,
     "logit_softcap": FLAG,
     "clipped_qkv": FLAG,
+    "scaled_embeddings": FLAG,
     "sliding_window_pattern": COUNT,
     "image_size": COUNT,
     "patch_size": COUNT,

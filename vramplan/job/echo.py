@@ -263,6 +263,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "attention_softcap": model.attention_softcap,
         "logit_softcap": model.logit_softcap,
         "clipped_qkv": model.clipped_qkv,
+        "scaled_embeddings": model.scaled_embeddings,
         "sliding_window_pattern": model.sliding_window_pattern,
         "image_size": model.image_size,
         "patch_size": model.patch_size,

@@ -124,9 +124,18 @@ def _auto(shape: ModelShape) -> Any:
         return transformers.AutoModel
     if shape.takes_audio:
         return transformers.AutoModelForSpeechSeq2Seq
-    if shape.takes_images and shape.takes_text:
+    both = shape.takes_images and shape.takes_text
+    if both or (shape.task == "lm" and is_kept_with_images(shape.transformers_model_type)):
         return transformers.AutoModelForImageTextToText
     return getattr(transformers, f"AutoModelFor{HEADS[shape.task]}")
+
+
+def is_kept_with_images(model_type: str) -> bool:
+    """Whether Transformers finds a language model under the name of those with images alone, as Mistral Small 4."""
+    from transformers.models.auto import modeling_auto as auto
+
+    both = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    return model_type in both and model_type not in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:

@@ -324,6 +324,7 @@ class ModelShape(NamedTuple):
     sliding_window_start: int | None = None  # Qwen2, Qwen3, ModernBERT: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     clipped_qkv: bool = False  # OLMo 1, DBRX: queries, keys and values are clipped
+    scaled_embeddings: bool = False  # AFMoE: embeddings are multiplied by a number, and kept as they were
     unrotated_layers: tuple[int, ...] = ()  # SmolLM3: blocks without rotary positions, from 0
     rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other

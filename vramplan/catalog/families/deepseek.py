@@ -1,4 +1,4 @@
-"""DeepSeek-V2 and DeepSeek-V3 (models/deepseek_v2 and deepseek_v3, configuration_<type>.py)."""
+"""DeepSeek-V2, DeepSeek-V3 and GLM-4.7-Flash (models/<type>/configuration_<type>.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from vramplan.catalog.families.mixtral import EXPERT_KEYS, router_losses
 from vramplan.catalog.fields import Fields, shown
 from vramplan.values.model import ModelShape
 
-_KEYS: Keys = {
+DENSE, SPARSE, LITE_LAYERS = "dense", "sparse", 47
+KEYS_OF_LATENTS: Keys = {
     **{key: value for key, value in KEYS.items() if key != "head_dim"},
     **EXPERT_KEYS,
     "attention_bias": ("qkv_bias", FLAG),
@@ -24,7 +25,7 @@ _KEYS: Keys = {
     "qk_rope_head_dim": ("latent_attention.rotary_size", COUNT),
     "v_head_dim": ("latent_attention.value_size", COUNT),
 }
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "activation": "silu",
     "tied_embeddings": False,
     "qkv_bias": False,
@@ -36,7 +37,7 @@ _DEFAULTS: dict[str, Any] = {
     "latent_attention.rotary_size": 64,
     "latent_attention.value_size": 128,
 }
-_FIXED: dict[str, Any] = {
+FIXED_SIZES: dict[str, Any] = {
     **FIXED,
     "head_size": query_size,
     "sliding_window": None,
@@ -51,12 +52,17 @@ def first_dense(fields: Fields, values: dict[str, Any], dense: int, layers: int)
     values["experts.dense_layers"] = tuple(range(min(dense, values.get("layers") or layers)))
 
 
-def _deepseek(fields: Fields, values: dict[str, Any], dense: int, layers: int) -> None:
-    """What both say: the first blocks are dense, and one key is the bias of three projections."""
+def of_latents(fields: Fields, values: dict[str, Any]) -> None:
+    """What all of them say: one key is the bias of three projections, and queries may have no latent."""
     router_losses(fields, values)
     values["output_bias"] = values.get("qkv_bias")
     if fields.present("q_lora_rank") and not fields.given("q_lora_rank"):
         values["latent_attention.query_rank"] = None
+
+
+def _deepseek(fields: Fields, values: dict[str, Any], dense: int, layers: int) -> None:
+    """What both of DeepSeek say: the first blocks are dense."""
+    of_latents(fields, values)
     first_dense(fields, values, dense, layers)
     if (fields.integer("pretraining_tp") or 1) > 1:
         fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
@@ -87,6 +93,42 @@ def _v2(fields: Fields, values: dict[str, Any]) -> None:
         fields.refuse("topk_method", f"{shown(method)} is not modelled (modelled: greedy, group_limited_greedy)")
 
 
+def dense_or_sparse(fields: Fields, values: dict[str, Any], layers: int) -> None:
+    """`mlp_layer_types`: the blocks without experts by their names; the first where nothing says which.
+
+    `layers` are those of the class.
+    """
+    count = values.get("layers") or layers
+    types = fields.texts("mlp_layer_types") if fields.given("mlp_layer_types") else None
+    if types is None:
+        values["experts.dense_layers"] = (0,)
+        return
+    if len(types) != count or not {*types} <= {DENSE, SPARSE}:
+        fields.problem("mlp_layer_types", f"expected {DENSE} or {SPARSE} for each of {count} blocks")
+        return
+    values["experts.dense_layers"] = tuple(i for i, one in enumerate(types) if one == DENSE)
+
+
+def _lite(fields: Fields, values: dict[str, Any]) -> None:
+    of_latents(fields, values)
+    groups(fields, values)
+    dense_or_sparse(fields, values, LITE_LAYERS)
+    if fields.given("rope_interleave"):
+        values["latent_attention.interleaved"] = fields.boolean("rope_interleave")
+
+
+def _written_lite(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    assert shape.latent_attention is not None
+    dense, written = shape.experts.dense_layers, _written(shape)
+    del written["first_k_dense_replace"]
+    return {
+        **written,
+        "rope_interleave": shape.latent_attention.interleaved,
+        "mlp_layer_types": [DENSE if i in dense else SPARSE for i in range(shape.layers)],
+    }
+
+
 def _written(shape: ModelShape) -> dict[str, Any]:
     assert shape.experts is not None
     assert shape.latent_attention is not None
@@ -104,7 +146,8 @@ def _written_v2(shape: ModelShape) -> dict[str, Any]:
     return {**_written(shape), "topk_method": "greedy" if shape.experts.groups is None else "group_limited_greedy"}
 
 
-def _written_v3(shape: ModelShape) -> dict[str, Any]:
+def written_v3(shape: ModelShape) -> dict[str, Any]:
+    """Keys of `config.json` that no field of its own has."""
     assert shape.latent_attention is not None
     return {**_written(shape), "rope_interleave": shape.latent_attention.interleaved}
 
@@ -114,9 +157,9 @@ TYPES = {
         config="DeepseekV3Config",
         family="deepseek",
         tasks=("lm", "cls"),
-        written=_written_v3,
+        written=written_v3,
         defaults={
-            **_DEFAULTS,
+            **DEFAULTS,
             "vocabulary_size": 129280,
             "hidden_size": 7168,
             "intermediate_size": 18432,
@@ -134,8 +177,8 @@ TYPES = {
             "experts.active_groups": 4,
             "latent_attention.interleaved": True,
         },
-        fixed={**_FIXED, "mlp_bias": False},
-        keys={**_KEYS, "norm_topk_prob": ("experts.normalized", FLAG)},
+        fixed={**FIXED_SIZES, "mlp_bias": False},
+        keys={**KEYS_OF_LATENTS, "norm_topk_prob": ("experts.normalized", FLAG)},
         adjust=_v3,
         own_head_size=True,
     ),
@@ -145,7 +188,7 @@ TYPES = {
         tasks=("lm", "cls"),
         written=_written_v2,
         defaults={
-            **_DEFAULTS,
+            **DEFAULTS,
             "vocabulary_size": 102400,
             "hidden_size": 4096,
             "intermediate_size": 11008,
@@ -162,9 +205,41 @@ TYPES = {
             "experts.groups": None,
             "experts.active_groups": None,
         },
-        fixed={**_FIXED, "experts.normalized": False, "latent_attention.interleaved": True},
-        keys={**_KEYS, "mlp_bias": ("mlp_bias", FLAG)},
+        fixed={**FIXED_SIZES, "experts.normalized": False, "latent_attention.interleaved": True},
+        keys={**KEYS_OF_LATENTS, "mlp_bias": ("mlp_bias", FLAG)},
         adjust=_v2,
+        own_head_size=True,
+    ),
+    "glm4_moe_lite": ModelType(
+        config="Glm4MoeLiteConfig",
+        family="deepseek",
+        tasks=("lm",),
+        written=_written_lite,
+        defaults={
+            **DEFAULTS,
+            "vocabulary_size": 154880,
+            "hidden_size": 2048,
+            "intermediate_size": 10240,
+            "layers": LITE_LAYERS,
+            "attention_heads": 20,
+            "key_value_heads": same_heads,
+            "max_positions": 202752,
+            "experts.count": 64,
+            "experts.active": 4,
+            "experts.shared": 1,
+            "experts.intermediate_size": 1536,
+            "experts.normalized": True,
+            "experts.dense_layers": (0,),
+            "experts.groups": 1,
+            "experts.active_groups": 1,
+            "latent_attention.query_rank": 768,
+            "latent_attention.plain_size": 192,
+            "latent_attention.value_size": 256,
+            "latent_attention.interleaved": True,
+        },
+        fixed={**FIXED_SIZES, "mlp_bias": False},
+        keys={**KEYS_OF_LATENTS, "norm_topk_prob": ("experts.normalized", FLAG)},
+        adjust=_lite,
         own_head_size=True,
     ),
 }

@@ -21,7 +21,8 @@ def router_losses(fields: Fields, values: dict[str, Any]) -> None:
         fields.refuse("output_router_logits", message, hint="set it to false: it adds a few bytes for each token")
 
 
-def _mixtral(fields: Fields, values: dict[str, Any]) -> None:
+def routing(fields: Fields, values: dict[str, Any]) -> None:
+    """What changes how tokens find their experts."""
     router_losses(fields, values)
     if fields.number("router_jitter_noise", minimum=0):
         fields.refuse("router_jitter_noise", "noise on the routed states is not modelled", hint="set it to 0")
@@ -57,7 +58,7 @@ TYPES = {
             "num_local_experts": ("experts.count", COUNT),
             "sliding_window": ("sliding_window", COUNT),
         },
-        adjust=_mixtral,
+        adjust=routing,
         grouped=True,
         own_head_size=True,
     ),

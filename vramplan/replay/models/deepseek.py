@@ -1,6 +1,7 @@
-"""DeepSeek-V2 and DeepSeek-V3, as transformers 5.23 computes them (models/deepseek_v2/modeling_deepseek_v2.py,
-models/deepseek_v3/modeling_deepseek_v3.py): attention whose keys and values pass a narrow latent, and experts in all
-blocks but the first few, beside experts that every token passes.
+"""DeepSeek-V2, DeepSeek-V3 and GLM-4.7-Flash, as transformers 5.23 computes them
+(models/deepseek_v2/modeling_deepseek_v2.py, models/deepseek_v3/modeling_deepseek_v3.py, whose attention and experts
+models/glm4_moe_lite/modeling_glm4_moe_lite.py has): attention whose keys and values pass a narrow latent, and experts
+in all blocks but the first few, beside experts that every token passes.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.
@@ -137,7 +138,7 @@ class Attention:
         cache = hidden.tape.role(KeyValues)
         if cache.keeps:  # what keys and values are made of
             kv_nope, k_rot = cache.kept(kv_nope, k_rot)
-        states = cat([q_pass, q_rot], -1)
+        states = self.scaled(cat([q_pass, q_rot], -1), position_ids)
         key, value = self.expand_kv(kv_nope, k_rot)
         attended = states, key, value, mask
         output, weights = recomputable(recipe, self.core, *attended, holds=position_ids)
@@ -145,6 +146,10 @@ class Attention:
         output = contiguous(view(output, (batch, length, shape.attention_heads * latent.value_size)))
         output = self.o_proj(output)
         return output, weights
+
+    def scaled(self, query: Tensor, position_ids: Tensor) -> Tensor:
+        """The queries as they meet the keys: as they are, unless a model scales them by their places."""
+        return query
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
@@ -200,20 +205,28 @@ class Router:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""
         hidden = view(hidden, (hidden.shape[0] * hidden.shape[1], hidden.shape[2]))
         weight = self.weight if look is None else look("gate.weight")
-        logits = linear(to(hidden, FP32), to(weight, FP32))
-        weights, indices = self.by_bias(logits) if self.by_sigmoid else self.by_softmax(logits)
+        logits = self.logits(hidden, weight)
+        weights, indices = self.by_two_best(logits) if self.by_sigmoid else self.by_softmax(logits)
         return logits, mul_scalar(weights), indices
 
-    def by_bias(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """DeepSeek-V3: sigmoids, and a bias that only the choice sees."""
+    def logits(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        """One number for each token and expert, in fp32."""
+        return linear(to(hidden, FP32), to(weight, FP32))
+
+    def scores(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """DeepSeek-V3: sigmoids, and the same with a bias that only the choice sees."""
+        scores = sigmoid(logits)
+        return scores, logits.tape.new("add", scores.shape, FP32, logits.batched)
+
+    def by_two_best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """DeepSeek-V3: groups are chosen by the sum of their two best scores."""
         tape, (tokens, _) = logits.tape, logits.shape
         experts, batched = self.experts, logits.batched
-        scores = sigmoid(logits)
-        choice = tape.new("add", scores.shape, FP32, batched)
+        scores, choice = self.scores(logits)
         assert experts.groups is not None
-        best = tape.new("topk", (tokens, experts.groups, 2), FP32, batched)
+        best = tape.new("topk", (tokens, experts.groups, 2), choice.dtype, batched)
         _places = tape.new("topk", (tokens, experts.groups, 2), INT64, batched)
-        group_scores = tape.new("sum", (tokens, experts.groups), FP32, batched)
+        group_scores = tape.new("sum", (tokens, experts.groups), choice.dtype, batched)
         del best
         mask, _made = self.group_mask(group_scores)
         choice = masked_fill(choice, mask)
@@ -241,10 +254,10 @@ class Router:
         tape, (tokens, groups) = group_scores.tape, group_scores.shape
         experts, batched = self.experts, group_scores.batched
         assert experts.active_groups is not None
-        values = tape.new("topk", (tokens, experts.active_groups), FP32, batched)
+        values = tape.new("topk", (tokens, experts.active_groups), group_scores.dtype, batched)
         index = tape.new("topk", (tokens, experts.active_groups), INT64, batched)
         del values
-        chosen = tape.new("zeros_like", (tokens, groups), FP32, batched)
+        chosen = tape.new("zeros_like", (tokens, groups), group_scores.dtype, batched)
         wide = expand(view(chosen, (tokens, groups, 1)), (tokens, groups, experts.routed // groups))
         score_mask = view(wide, (tokens, experts.routed))
         del wide
@@ -256,7 +269,7 @@ class Router:
     def chosen(self, choice: Tensor) -> Tensor:
         """The places of the largest values alone."""
         shape = (choice.shape[0], self.experts.active)
-        values = choice.tape.new("topk", shape, FP32, choice.batched)
+        values = choice.tape.new("topk", shape, choice.dtype, choice.batched)
         indices = choice.tape.new("topk", shape, INT64, choice.batched)
         del values
         return indices
@@ -265,11 +278,13 @@ class Router:
 class MoE:
     """DeepseekV3MoE, DeepseekV2Moe."""
 
+    router: type[Router] = Router
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shared = experts_of(recipe).shared_intermediate_size
         assert shared is not None
         self.experts = GroupedExperts(tape, recipe)
-        self.gate = Router(tape, recipe)
+        self.gate = self.router(tape, recipe)
         self.shared_experts = GatedMLP(tape, recipe, shared)
 
     def __call__(self, hidden: Tensor) -> Tensor:
@@ -286,13 +301,14 @@ class Block:
     """DeepseekV3DecoderLayer, DeepseekV2DecoderLayer."""
 
     attention: type[Any] = Attention
+    mixture: type[MoE] = MoE
 
     def __init__(
         self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, positions: Positions
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = self.attention(tape, recipe)
-        self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else MoE(tape, recipe)
+        self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else self.mixture(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.positions = mask, positions
@@ -329,16 +345,15 @@ class DeepSeek(Llama):
         return GATED_EXPERTS
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers: the inverse frequencies, twice, in fp32; in V3 also a bias of each router.
+        """Bytes of the buffers: the inverse frequencies, twice, in fp32, and those of the routers."""
+        return [*[4 * (self.turned() // 2)] * 2, *self.router_biases()]
 
-        The bias has the dtype of the weights, as after `model.to(dtype)`.
-        """
+    def router_biases(self) -> list[int]:
+        """In V3 each router has a bias, of the dtype of the weights, as after `model.to(dtype)`."""
         shape, experts = self.recipe.shape, experts_of(self.recipe)
-        frequencies = [4 * (self.turned() // 2)] * 2
         if shape.transformers_model_type == "deepseek_v2":
-            return frequencies
-        itemsize = self.recipe.weight_dtype.itemsize
-        return [*frequencies, *[itemsize * experts.routed] * (shape.layers - len(experts.dense_layers))]
+            return []
+        return [self.recipe.weight_dtype.itemsize * experts.routed] * (shape.layers - len(experts.dense_layers))
 
     def turned(self) -> int:
         """Elements of each head that rotary positions turn."""

@@ -171,11 +171,16 @@ class TopKRouter:
     def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""
         logits = linear(hidden, self.weight if look is None else look("gate.weight"))
-        probabilities = self.probabilities(logits)
-        top_value, indices = top_k(probabilities, self.experts.active)
+        weights, indices = self.chosen(logits)
+        return logits, weights, indices
+
+    def chosen(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and the numbers of the chosen experts."""
+        _probabilities = self.probabilities(logits)
+        top_value, indices = top_k(_probabilities, self.experts.active)
         if self.experts.normalized:
             top_value = div_in_place(top_value, sum_last(top_value))
-        return logits, self.scores(top_value, logits), indices
+        return self.scores(top_value, logits), indices
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """A cast to fp32, then the softmax."""

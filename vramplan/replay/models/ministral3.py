@@ -12,19 +12,24 @@ from vramplan.replay.operators.views import to
 from vramplan.replay.tensors import FP32, Tensor
 
 
+def scaled_by_places(query: Tensor, position_ids: Tensor) -> Tensor:
+    """get_llama_4_attn_scale, made anew in each block, and the queries times it."""
+    tape, (rows, length), batched = query.tape, position_ids.shape, position_ids.batched
+    scaling = tape.new("div", (rows, length), FP32, batched)
+    for operator in ("floor", "add", "log", "mul", "add"):
+        scaling = tape.new(operator, (rows, length), FP32, batched)
+    scales = to(scaling, query.dtype)
+    del scaling
+    return mul(query, scales.alias((rows, 1, length, 1), None, None))
+
+
 class Attention(LlamaAttention):
     """Ministral3Attention."""
 
     def scaled(self, query: Tensor, position_ids: Tensor | None) -> Tensor:
-        """get_llama_4_attn_scale, made anew in each block."""
+        """The queries times the scale of their places."""
         assert position_ids is not None
-        tape, (rows, length), batched = query.tape, position_ids.shape, position_ids.batched
-        scaling = tape.new("div", (rows, length), FP32, batched)
-        for operator in ("floor", "add", "log", "mul", "add"):
-            scaling = tape.new(operator, (rows, length), FP32, batched)
-        scales = to(scaling, query.dtype)
-        del scaling
-        return mul(query, scales.alias((rows, 1, length, 1), None, None))
+        return scaled_by_places(query, position_ids)
 
 
 class Block(LlamaBlock):

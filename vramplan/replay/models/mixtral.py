@@ -12,7 +12,7 @@ from vramplan.replay.models.experts import GroupedExperts, TopKRouter, has_separ
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
-from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
+from vramplan.replay.models.part_names import NUMBERED_EXPERTS
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.ends import embedding
@@ -25,11 +25,13 @@ from vramplan.values.model import ModelShape
 class SparseMoeBlock:
     """MixtralSparseMoeBlock."""
 
+    router: type[TopKRouter] = TopKRouter
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         first = len(tape.parameters)
         self.separate = separate_experts(tape, recipe, "MixtralExperts")
         if self.separate is None:
-            self.gate = TopKRouter(tape, recipe)
+            self.gate = self.router(tape, recipe)
             self.experts = GroupedExperts(tape, recipe)
         self.parameters = tuple(tape.parameters[first:])
 
@@ -47,10 +49,13 @@ class SparseMoeBlock:
 class Block:
     """MixtralDecoderLayer."""
 
+    attention: type[Attention] = Attention
+    mixture: type[SparseMoeBlock] = SparseMoeBlock
+
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
-        self.mlp = SparseMoeBlock(tape, recipe)
+        self.self_attn = self.attention(tape, recipe)
+        self.mlp = self.mixture(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
@@ -78,13 +83,18 @@ class Mixtral(Llama):
     knows_old_code = True
     takes_padding = True
     takes_packing = True
+    block: type[Block] = Block
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
         """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING."""
         if has_separate_experts(shape):
             return {}
-        return {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
+        return NUMBERED_EXPERTS
+
+    def turned(self) -> int:
+        """Elements of each head that rotary positions turn."""
+        return self.recipe.shape.head_size
 
     def model(self, input_ids: Tensor) -> Tensor:
         """MixtralModel.forward."""
@@ -95,8 +105,12 @@ class Mixtral(Llama):
             position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds
-        rotary = self.rotary(hidden)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        rotary = self.rotary(hidden, self.turned())
+
+        def block(i: int) -> Block:
+            return self.block(tape, recipe, mask, position_ids, rotary)
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -9,3 +9,6 @@ GATE_UP, DOWN, ROUTER = "experts.gate_up_proj", "experts.down_proj", "gate.weigh
 
 GATED_EXPERTS = {"gate": ROUTER, "gate_proj": GATE_UP, "up_proj": GATE_UP, "down_proj": DOWN}
 """What PEFT's LoRA takes for tensors of experts where these are the names of the layers before."""
+
+NUMBERED_EXPERTS = {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
+"""The same of Mixtral, whose checkpoints have numbers for the layers of an expert."""
