@@ -97,6 +97,7 @@ UNDECLARED = {
     "modernbert_zero",
     "older_releases",
     "tiled",
+    *("other_families", "other_families_shared", "other_families_zero"),
 }
 """Files of rows that do not say how many parameters their models have."""
 

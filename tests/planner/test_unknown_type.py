@@ -71,6 +71,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "glm": {**RMS, "head_dim": 64},
     "glm4": {**RMS, "head_dim": 64},
     "mixtral": {**RMS, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "minimax_m2": {**RMS, "head_dim": 64, "num_local_experts": 8, "num_experts_per_tok": 2},
     "olmoe": {**RMS, "num_experts": 8, "num_experts_per_tok": 2, **MHA},
     "gpt_oss": {**RMS, "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 64, "sliding_window": 128},
     "qwen3_moe": {**RMS, **EXPERTS, "num_experts": 8, "head_dim": 64},
@@ -155,6 +156,9 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
         "lfm2",
         "lfm2_moe",
         "dbrx",  # whose experts run one after another
+        *("mistral4", "glm4_moe_lite"),
+        *("gptj", "gpt_bigcode"),
+        "afmoe",  # whose attention has a gate
         "apertus",  # whose activation no other has
     }
     assert usual - elsewhere <= {*DECODERS}

@@ -101,6 +101,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "modernbert": {**DEEP, "pad_token_id": 0, "local_attention": 32, "global_attn_every_n_layers": 3}
     | {"classifier_pooling": "mean"},
     "gptj": {"vocab_size": 1003, "n_positions": 128, "n_embd": 96, "n_layer": 5, "n_head": 6, "rotary_dim": 8},
+    "gpt_bigcode": {"vocab_size": 1003, "n_positions": 128, "n_embd": 96, "n_layer": 5, "n_head": 6, "pad_token_id": 0},
     "gpt_neox": {**DEEP, "tie_word_embeddings": False},
     "opt": {**TEXT, "num_hidden_layers": 5, "ffn_dim": 160, "word_embed_proj_dim": 96, "pad_token_id": 1},
     "phi": {**DEEP, "tie_word_embeddings": False},
@@ -284,6 +285,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
     "afmoe": {"mup_enabled": (False, True), "num_dense_layers": (0, 1, 2), "sliding_window": (16, 256)},
+    "gpt_bigcode": {"multi_query": (True, True, False)},
     "lfm2": {"conv_bias": (False, True), "conv_L_cache": (3, 4)},
     "lfm2_moe": {"conv_bias": (False, True), "num_dense_layers": (0, 2), "norm_topk_prob": (False, True)},
     "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},

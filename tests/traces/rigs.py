@@ -71,6 +71,7 @@ TRANSFORMERS = Rig(
             "deberta_v2",
             "electra",
             "modernbert",
+            "other_families",
         ),
         *("preference", "policy", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
@@ -109,6 +110,7 @@ FSDP2 = Rig(
         "deberta_v2_shared",
         "electra_shared",
         "modernbert_shared",
+        "other_families_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
@@ -131,6 +133,7 @@ ZERO = Rig(
         "modernbert_zero",
         "whisper_zero",
         "preference_zero",
+        "other_families_zero",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )

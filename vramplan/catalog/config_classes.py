@@ -111,6 +111,7 @@ FAMILY_OF = {
     "minimax_m2": "minimax_m2",
     "afmoe": "afmoe",
     "gptj": "gptj",
+    "gpt_bigcode": "gpt_bigcode",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -47,7 +47,7 @@ TYPES = {
         tasks=("lm",),
         written=_written,
         defaults={
-            **{key: one for key, one in DEFAULTS.items() if key != "mlp_bias"},
+            **{key: one for key, one in DEFAULTS.items() if key not in ("mlp_bias", "rope_scaling")},
             "vocabulary_size": 200192,
             "hidden_size": 2048,
             "intermediate_size": 6144,

@@ -11,6 +11,7 @@ from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
 HEAD = 128
+LEFT = ("sliding_window", "rope_scaling")
 
 
 def _minimax_m2(fields: Fields, values: dict[str, Any]) -> None:
@@ -32,7 +33,7 @@ TYPES = {
         tasks=("lm",),
         written=_written,
         defaults={
-            **{key: one for key, one in DEFAULTS.items() if not key.endswith("_bias") and key != "sliding_window"},
+            **{key: one for key, one in DEFAULTS.items() if not key.endswith("_bias") and key not in LEFT},
             "vocabulary_size": 200064,
             "hidden_size": 3072,
             "intermediate_size": 1536,
