@@ -10,6 +10,7 @@ import pytest
 
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.catalog.models import find_model
+from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
 from vramplan.replay.models import scales_logits
 from vramplan.values.model import ModelShape
@@ -82,3 +83,36 @@ def test_what_is_not_modelled_is_refused(tmp_path: Path) -> None:
 
 def test_these_heads_scale_their_logits() -> None:
     assert [name for name in ("llama", "granite", "cohere", "exaone4") if scales_logits(name)] == ["granite", "cohere"]
+
+
+def test_kinds_of_blocks_of_glm_4_7_flash_are_read_one_by_one(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 3, "n_routed_experts": 8}
+    for types, dense in ((["sparse", "dense", "sparse"], (1,)), (None, (0,))):
+        experts = of_config(tmp_path, "glm4_moe_lite", **sizes, mlp_layer_types=types).experts
+        assert experts is not None
+        assert experts.dense_layers == dense
+    said = refused(tmp_path, "glm4_moe_lite", **sizes, mlp_layer_types=["sparse"])
+    assert "expected dense or sparse for each of 3 blocks" in said
+
+
+def test_released_files_say_otherwise_how_much_of_a_head_turns(tmp_path: Path) -> None:
+    assert of_config(tmp_path, "minimax_m2", rotary_dim=64).partial_rotary_factor == 0.5
+    assert (
+        of_config(tmp_path, "minimax_m2", rope_parameters={"partial_rotary_factor": 0.25}).partial_rotary_factor == 0.25
+    )
+    assert of_config(tmp_path, "gptj", n_embd=64, n_head=4, rotary_dim=8).partial_rotary_factor == 0.5
+    assert "null is not modelled" in refused(tmp_path, "gptj", rotary_dim=None)
+    assert "expected an even number up to 16" in refused(tmp_path, "gptj", n_embd=64, n_head=4, rotary_dim=32)
+
+
+def test_trinity_has_windows_and_no_positions_without_them(tmp_path: Path) -> None:
+    shape = of_config(tmp_path, "afmoe", num_hidden_layers=6, global_attn_every_n_layers=3, mup_enabled=True)
+    assert (shape.sliding_window_pattern, shape.unrotated_layers, shape.scaled_embeddings) == (3, (2, 5), True)
+    assert "null is not modelled" in refused(tmp_path, "afmoe", sliding_window=None)
+
+
+def test_starcoder_has_one_head_of_keys_or_all(tmp_path: Path) -> None:
+    assert of_config(tmp_path, "gpt_bigcode", n_head=12).key_value_heads == 1
+    assert of_config(tmp_path, "gpt_bigcode", n_head=12, multi_query=False).key_value_heads == 12
+    with pytest.raises(InputError, match="has 1 head of keys and values, or all 12, not 4"):
+        shape_from_fields({"family": "gpt_bigcode", "key_value_heads": 4})
