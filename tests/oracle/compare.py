@@ -136,9 +136,9 @@ ROWS = {
     "modernbert": 111,
     "modernbert_shared": 39,
     "modernbert_zero": 17,
-    "other_families": 96,
-    "other_families_shared": 5,
-    "other_families_zero": 1,
+    "other_families": 125,
+    "other_families_shared": 18,
+    "other_families_zero": 12,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -175,6 +175,7 @@ OFFLOADED = {
     "electra": 2,
     "whisper": 1,
     "modernbert": 4,
+    "other_families": 4,
 }
 """How many rows of each file offload what they save."""
 

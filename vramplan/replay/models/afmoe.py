@@ -15,7 +15,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe
 from vramplan.replay.models.olmo2 import RMSNorm
-from vramplan.replay.models.part_names import GATED_EXPERTS
+from vramplan.replay.models.part_names import GATED_EXPERTS, ROUTER
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import both_masks, has_window
@@ -158,6 +158,9 @@ class Afmoe(Llama):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    masks_positions = False  # the masks are made without the position ids
+    not_adapted = ("gate",)
+    no_all_linear = "whose router is a linear layer that PEFT adapts by its parameter"
     keeps_fp32 = True  # norms and biases, `_keep_in_fp32_modules`
 
     @staticmethod
@@ -167,8 +170,11 @@ class Afmoe(Llama):
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
-        """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING, by the pattern that Transformers converts it with."""
-        return GATED_EXPERTS
+        """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING, by the pattern that Transformers converts it with.
+
+        The router is left out: it is a linear layer, whose name no target may have.
+        """
+        return {name: of for name, of in GATED_EXPERTS.items() if of != ROUTER}
 
     def model(self, input_ids: Tensor) -> Tensor:
         """AfmoeModel.forward."""
