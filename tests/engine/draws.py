@@ -144,7 +144,8 @@ def models(
     if "decoder_layers" in kind.defaults:
         fields["decoder_layers"] = draw(st.integers(1, 7))
     if kind.grouped:
-        fields["key_value_heads"] = draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]))
+        groups = [n for n in range(1, heads + 1) if heads % n == 0]
+        fields["key_value_heads"] = draw(st.sampled_from([1, heads] if model_type == "gpt_bigcode" else groups))
     if kind.own_head_size:
         fields["head_size"] = head_size
         fields["hidden_size"] = hidden if multiple > 1 else draw(st.sampled_from([hidden, 96]))
@@ -204,7 +205,7 @@ def models(
             fields["experts.dense_layers"] = ()
         widths = [96, 160] if kind.own_head_size else [96]  # of which each number of heads is a divisor
         fields["hidden_size"] = draw(st.sampled_from(widths)) if multiple == 1 else hidden
-    if model_type.startswith("deepseek"):
+    if "latent_attention.key_value_rank" in kind.defaults:
         fields |= draw(latent_attention(multiple))
     if "linear_attention.key_heads" in kind.defaults:
         fields |= draw(linear_attention(layers, equal=equal))
@@ -251,7 +252,7 @@ def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     }
     if model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
         fields["experts.shared_intermediate_size"] = draw(st.sampled_from([20, 128]))
-    if model_type.startswith("deepseek") or model_type == "glm4_moe":
+    if model_type.startswith("deepseek") or model_type in ("glm4_moe", "glm4_moe_lite", "mistral4"):
         fields["experts.shared"] = draw(st.integers(1, 2))
         fields["experts.groups"] = draw(st.sampled_from([1, 2] + [None] * (model_type == "deepseek_v2")))
         fields["experts.active_groups"] = fields["experts.groups"] and 1

@@ -44,7 +44,7 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
     if MODEL_TYPES[model_type].defaults.get("vision_merge"):
         sizes["vision_merge"] = 2
     sizes = {key: value for key, value in sizes.items() if key not in MODEL_TYPES[model_type].fixed}
-    if MODEL_TYPES[model_type].grouped and model_type != "falcon":
+    if MODEL_TYPES[model_type].grouped and model_type not in ("falcon", "gpt_bigcode"):
         sizes["key_value_heads"] = 2
     if model_type == "deepseek_v2":  # whose configuration class has no working defaults of these
         sizes["experts"] = {"active": 2, "intermediate_size": 64}

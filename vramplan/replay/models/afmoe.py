@@ -158,7 +158,6 @@ class Afmoe(Llama):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
-    masks_positions = False  # the masks are made without the position ids
     not_adapted = ("gate",)
     no_all_linear = "whose router is a linear layer that PEFT adapts by its parameter"
     keeps_fp32 = True  # norms and biases, `_keep_in_fp32_modules`
@@ -182,7 +181,7 @@ class Afmoe(Llama):
         shape = recipe.shape
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
-        masks = both_masks(_embeds, recipe)
+        masks = both_masks(_embeds, recipe._replace(packed=False))  # they are made without the position ids
         hidden = mul_scalar(_embeds) if shape.scaled_embeddings else _embeds
         rotary = self.rotary(hidden)
         dense = frozenset(experts_of(recipe).dense_layers)
