@@ -16,7 +16,7 @@ from vramplan.replay.models.capable import (
     selective_strategies,
 )
 from vramplan.replay.models.parts import holds_outputs
-from vramplan.replay.placed import walks_first_stack_again
+from vramplan.replay.placed import checkpoint_ranges_in, walks_first_stack_again
 from vramplan.values.model import ModelShape
 
 
@@ -40,9 +40,8 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, att
     elif no_reentrant(model.family) is not None:
         message = f"true cannot run for {model.code}: {no_reentrant(model.family)}"
         fields.refuse(key, message, hint="set it to false")
-    elif weights or model.positions == "relative":
-        what = "attention weights" if weights else "position bias"
-        message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
+    elif weights:
+        message = f"true is not modelled for {model.code}, whose blocks return their attention weights too"
         fields.refuse(key, message, hint="leave it out")
     elif strategy is not None and reads_first_stack(model.family):
         if strategy == OPTIMAL:
@@ -54,6 +53,9 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, att
                 "checkpoint of the decoder, and its graph is gone after the first"
             )
             fields.refuse(key, message, hint="set it to false, or use full, whose blocks get it as an argument")
+        elif model.positions == "relative" and len(checkpoint_ranges_in(strategy, model.stacks)) < model.blocks:
+            message = f"true is not modelled for {model.code} with {strategy}, whose checkpoints return position biases"
+            fields.refuse(key, message, hint="set it to false, or use full")
 
 
 def check_optimal(fields: Fields, model: ModelShape) -> None:

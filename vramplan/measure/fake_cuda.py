@@ -80,8 +80,8 @@ def _compiled(root: Path) -> Path:
     if compiler is None:
         raise UsageError("needs a C++ compiler, once", key="--trace", hint="install g++, or set CXX")
     cache.mkdir(parents=True, exist_ok=True)
-    beside = cache / f"trace-{name}.{os.getpid()}"
-    source, library = beside.with_suffix(".cpp"), beside.with_suffix(".so")
+    beside = f"trace-{name}-{os.getpid()}"  # another process may compile it at the same time
+    source, library = cache / f"{beside}.cpp", cache / f"{beside}.so"
     source.write_text(SOURCE, "utf-8")
     words = [
         compiler,

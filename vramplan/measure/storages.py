@@ -61,11 +61,12 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         self._implicit = torch._C.DispatchKey.CompositeImplicitAutograd
         self._composed = {**COMPOSED, **composed}  # the others are of a library; each operator of both is counted
         aten = torch.ops.aten
-        # what the engine does in place, but not where any tensor is without data: FunctionsManual.cpp, index_backward
-        # and gather_backward
+        # what the engine does in place, but not where any tensor is without data: FunctionsManual.cpp, index_backward,
+        # gather_backward and clamp_backward
         self._in_place = {
             aten.index_put.default: aten.index_put_.default,
             aten.scatter_add.default: aten.scatter_add_.default,
+            aten.logical_and.default: aten.logical_and_.default,
         }
         self._living: dict[int, tuple[int, Any]] = {}
         self._waiting: tuple[int, Any, int] | None = None

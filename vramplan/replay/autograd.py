@@ -21,7 +21,7 @@ from typing import Any
 from vramplan.replay.checkpoints import Frame, StopRecomputation
 from vramplan.replay.observers import Accumulation
 from vramplan.replay.recorder import Node, Tape
-from vramplan.replay.tensors import Parameter, Tensor, dense_like
+from vramplan.replay.tensors import Parameter, Tensor, dense_like, reshape_gradient
 
 
 def _references_of_one_variable() -> int:
@@ -125,7 +125,22 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> list[Any]:
 
 def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:
     """Run the nodes that came after the first `since`, in reverse, from a result whose gradient is there."""
-    out.node.grads = [gradient]
+    walk_from(tape, (out,), (gradient,), since)
+
+
+def walk_from(tape: Tape, outs: Sequence[Tensor], gradients: Sequence[Tensor], since: int) -> None:
+    """The same from several results; those that need no gradient are left out.
+
+    Source: torch/autograd/__init__.py, backward; torch/csrc/autograd/engine.cpp, Engine::execute.
+    """
+    for out in outs:
+        if type(out.node) is Parameter:
+            out.node.pending += 1
+    for out, gradient in zip(outs, gradients, strict=True):
+        if type(out.node) is Parameter:
+            _receive(tape, out.node, gradient, [])
+        elif out.node is not None:
+            _take(tape, out.node, out.output_index, gradient)
     nodes = tape.nodes
     while len(nodes) > since:
         node = nodes.pop()
@@ -186,6 +201,11 @@ def run(tape: Tape, node: Node) -> None:
     told = tape.told
     if node.path is not tape.path:
         tape.enter(node.path)
+    if node.viewed is not None:
+        viewed = grads.pop()
+        assert viewed is not None
+        grads = [reshape_gradient(viewed, node.viewed)]
+        del viewed
     grad: Any = grads[0] if len(grads) == 1 else grads
     if node.frame is not None:
         frame = node.frame
@@ -228,18 +248,23 @@ def run(tape: Tape, node: Node) -> None:
             _receive(tape, target, result, ready)
             del result
             continue
-        buffers = target.grads
-        if buffers is None:
-            target.grads = buffers = [None]
-        while len(buffers) <= output_index:
-            buffers.append(None)
-        if buffers[output_index] is None:
-            buffers[output_index] = result
-        else:
-            buffers[output_index] = _sum(tape, buffers, output_index, result)
+        _take(tape, target, output_index, result)
         del result
     for parameter in ready:
         _accumulate(tape, parameter)
+
+
+def _take(tape: Tape, target: Node, output_index: int, result: Tensor) -> None:
+    """A node is brought the gradient of one of its results."""
+    buffers = target.grads
+    if buffers is None:
+        target.grads = buffers = [None]
+    while len(buffers) <= output_index:
+        buffers.append(None)
+    if buffers[output_index] is None:
+        buffers[output_index] = result
+    else:
+        buffers[output_index] = _sum(tape, buffers, output_index, result)
 
 
 def _hand_to_weights(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
@@ -321,8 +346,9 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
         for reached in tape.told.leaf_reached:
             reached(parameter)
-        copied = parameter.shared is not None and (total.strides is not None or parameter.shared)
-        parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
+        copied = parameter.shared is not None and (total.strides != parameter.strides or parameter.shared)
+        layout = total.shape, total.dtype, total.batched, parameter.strides
+        parameter.grad = tape.new("clone", *layout) if copied else total
         return
     accumulation = tape.role(Accumulation)
     for before in () if accumulation.waits else tape.told.before_accumulate:

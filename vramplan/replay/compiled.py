@@ -333,6 +333,11 @@ class CompiledTape(RecomputingTape):
             if storage is not None:
                 self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else sources_of(storage)))
 
+    def view_result(self, node: Any, shape: Shape) -> None:
+        """A compiled graph has no nodes of views."""
+        if not self.fusing:
+            super().view_result(node, shape)
+
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
         """Make the node of an operator; what it reads is stored if it is not fused."""
         if not self.fusing:

@@ -9,15 +9,38 @@ from typing import Any
 
 from vramplan.replay.checkpoints import RECOMPUTED, Frame, Saved
 from vramplan.replay.guests import Guests
-from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, FP32, DType, Shape, dense_like, normalised, round_up
+from vramplan.replay.layouts import (
+    ALLOCATOR_BLOCK_BYTES,
+    FP32,
+    DType,
+    Shape,
+    dense_like,
+    normalised,
+    round_up,
+    view_strides,
+)
 from vramplan.replay.ledger import Ledger, Path, Storage, rounded
 
-__all__ = ("Backward", "Leaf", "Node", "Parameter", "Path", "Saved", "Storage", "Tape", "Tensor", "rounded")
+__all__ = (
+    "Backward",
+    "Leaf",
+    "Node",
+    "Parameter",
+    "Path",
+    "Saved",
+    "Storage",
+    "Tape",
+    "Tensor",
+    "reshape_gradient",
+    "rounded",
+)
 
 _blank = object.__new__  # half of the time of a constructor in Python, in the two methods that each operator calls
 _NO_EDGE: tuple[Any, int, Shape, int, DType] = (None, 0, (), False, FP32)  # of an input that needs no gradient
 
-ASKED = "input"  # the name of the accumulator of a tensor that is no weight, after `requires_grad_`
+# the names of accumulators of tensors that are no weights
+ASKED = "input"  # after `requires_grad_`
+ARGUMENT = "argument"  # of a reentrant checkpoint, which it computes its segment again from
 
 
 class Tensor:
@@ -115,7 +138,7 @@ class Node:
     `fn(grad, saved)` returns one gradient per input. It closes over specifications only, never over tensors.
     """
 
-    __slots__ = ("__weakref__", "edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "width")
+    __slots__ = ("__weakref__", "edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "viewed", "width")
 
     def __init__(
         self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, int, DType]], path: Path
@@ -128,6 +151,7 @@ class Node:
         self.frame: Frame | None = None
         self.slot = 0  # the number of its first saved tensor in the frame
         self.width = 0  # how many it saved there
+        self.viewed: Shape | None = None  # the shape of its result, where that is viewed in another at once
         self.grads: list[Tensor | None] | None = None
 
 
@@ -139,7 +163,18 @@ class Leaf(Node):
 
 def begins_graph(node: Any) -> bool:
     """Whether a tensor with this node is a leaf that is not a weight."""
-    return type(node) is Leaf or (type(node) is Parameter and node.name == ASKED)
+    return type(node) is Leaf or (type(node) is Parameter and node.name in (ASKED, ARGUMENT))
+
+
+def reshape_gradient(grad: Tensor, shape: Shape) -> Tensor:
+    """A gradient in another shape: a view if its strides allow it, else one copy.
+
+    Source: aten/src/ATen/native/TensorShape.cpp, reshape.
+    """
+    possible, strides = view_strides(grad.shape, grad.strides, shape)
+    if possible:
+        return grad.alias(shape, strides, None)
+    return grad.tape.new("clone", shape, grad.dtype, grad.batched)
 
 
 class Tape(Ledger, Guests):
@@ -306,6 +341,15 @@ class Tape(Ledger, Guests):
         if saves:
             self.save(node, *saves)
         return node
+
+    def view_result(self, node: Any, shape: Shape) -> None:
+        """What an operator gives has this shape, and is viewed in another at once: a further node in front of its own.
+
+        That node brings the gradient back to the shape. If it has to copy it, the gradient is gone when the operator's
+        own node runs.
+        """
+        if type(node) is Node:
+            node.viewed = shape
 
     def abandon(self, first: int, last: int) -> None:
         """These nodes go with the results that nobody used: no gradient will come through them.

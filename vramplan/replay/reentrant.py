@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count as count_from
 from typing import Any
 
-from vramplan.replay.autograd import walk, walk_reached
+from vramplan.replay.autograd import walk_from, walk_reached
 from vramplan.replay.observers import Observer
 from vramplan.replay.precision import Precision
-from vramplan.replay.recorder import Leaf, Saved, Tape
+from vramplan.replay.recorder import ARGUMENT, Leaf, Path, Saved, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 
 
 class RunsReentrantly(Observer):
@@ -69,46 +70,59 @@ class ReentrantCheckpoints(Technique):
         return self.runs.outside
 
 
-def reentrant_checkpoint(function: Callable[..., Any], x: Tensor, *others: Tensor) -> Any:
+def reentrant_checkpoint(function: Callable[..., Any], x: Any, *others: Tensor) -> Any:
     """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
 
     Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves
     is there at once, and what it returns lives until all of it is done. Nothing stops early. What functions of the
     segment keep by themselves lives as long.
     Its node holds what the function holds, and lives as long as the loss: until backward is over.
-    Saves `x`: the segment is computed again from it.
+    Where it returns several tensors, one that no gradient comes to has one of zeros.
+    Saves `x`: the segment is computed again from it; so are the tensors that come with the hidden state.
     Saves `others`: the other arguments: a mask, or what an encoder gave.
     Backward: the gradients of those that need one, as the inner walk leaves them.
-    Source: torch/utils/checkpoint.py, CheckpointFunction.
+    Source: torch/utils/checkpoint.py, CheckpointFunction; torch/csrc/autograd/python_function.cpp, PyNode::apply.
     """
-    tape, path, autocast = x.tape, x.tape.path, x.tape.autocast
+    carried = x if type(x) is tuple else (x,)
+    count, gives = len(carried), [one is not None for one in (*carried, *others)]
+    inputs = [one for one in (*carried, *others) if one is not None]
+    tape = inputs[0].tape
+    path, autocast = tape.path, tape.autocast
+    returned: list[tuple[Shape, DType, int]] = []  # of each tensor that it returns
 
-    def backward(grad: Tensor, saved: Saved) -> tuple[Tensor | None, ...]:
-        tape = grad.tape
-        leaves = [Leaf("AccumulateGrad", _no_backward, [], path) if each else None for each in need]
+    def run(given: Sequence[Tensor]) -> Any:
+        left = iter(given)
+        every = [next(left) if each else None for each in gives]
+        return function(every[0] if count == 1 else tuple(every[:count]), *every[count:])
+
+    def backward(grad: Any, saved: Saved) -> tuple[Tensor | None, ...]:
+        own = _whole(tape, grad if type(grad) is list else [grad], returned)
+        leaves = [_leaf(tape, one, path, first=i == 0) if need[i] else None for i, one in enumerate(saved)]
         detached = [one.alias(one.shape, one.strides, leaf) for one, leaf in zip(saved, leaves, strict=True)]
         before = tape.path, tape.category, tape.autocast
         casts, tape.casts = tape.casts, {}
         held, tape.held = tape.held, []
+        outer_leaves, tape.leaves = tape.leaves, []
         tape.enter(path)
         tape.category, tape.autocast, tape.direction = "activations", autocast, "recompute"
         since = len(tape.nodes)
         waiting = {id(node) for node in tape.nodes if node.grads is not None} if captures else set()
-        out = function(*detached)
+        out = run(detached)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
         tape.category, tape.direction = "temporaries", "backward"
-        walk(tape, out[0] if type(out) is tuple else out, grad, since)
+        walk_from(tape, _tensors(out), own, since)
         if captures:
             walk_reached(tape, waiting)
         tape.enter(path)  # what hangs on the graph of all its blocks goes with it
-        tape.held = held
+        tape.drop_leaves()
+        tape.held, tape.leaves = held, outer_leaves
         tape.enter(before[0])
         tape.category = before[1]
-        return tuple(None if leaf is None or leaf.grads is None else leaf.grads[0] for leaf in leaves)
+        return tuple(None if leaf is None else _gradient_of(leaf) for leaf in leaves)
 
-    need = [one.node is not None for one in (x, *others)]
-    node = tape.record("CheckpointFunction", (x, *others), backward, (x, *others))
+    need = [one.node is not None for one in inputs]
+    node = tape.record("CheckpointFunction", inputs, backward, inputs)
     outer, tape.no_grad = tape.no_grad, True
     try:
         out = function(x, *others)
@@ -116,11 +130,43 @@ def reentrant_checkpoint(function: Callable[..., Any], x: Tensor, *others: Tenso
         tape.no_grad = outer
     # blocks have them since they ran: what hangs on a graph that is no argument's
     captures = any(one.node is not None for one in getattr(function, "holds", tuple)())
-    if type(out) is tuple:  # a hidden state, and attention weights that a fused kernel does not make
-        hidden, *others_of_block = out
-        assert all(one is None for one in others_of_block)
-        return hidden.alias(hidden.shape, hidden.strides, node), *others_of_block
-    return out.alias(out.shape, out.strides, node)
+    returned += [(one.shape, one.dtype, one.batched) for one in _tensors(out)]
+    if type(out) is not tuple:
+        return out.alias(out.shape, out.strides, node)
+    numbers = count_from(0)  # attention weights are none, as a fused kernel makes none
+    return tuple(None if one is None else one.alias(one.shape, one.strides, node, next(numbers)) for one in out)
+
+
+def _tensors(out: Any) -> list[Tensor]:
+    """Those that a segment returns."""
+    return [one for one in (out if type(out) is tuple else (out,)) if one is not None]
+
+
+def _whole(tape: Tape, grads: Sequence[Tensor | None], returned: Sequence[tuple[Shape, DType, int]]) -> list[Tensor]:
+    """A gradient of each tensor that was returned."""
+    found = [*grads, *[None] * (len(returned) - len(grads))]
+    return [tape.new("zeros", *as_made) if one is None else one for one, as_made in zip(found, returned, strict=True)]
+
+
+def _leaf(tape: Tape, saved: Tensor, path: Path, *, first: bool) -> Leaf | Parameter:
+    """What receives the gradient of an argument.
+
+    That of the hidden state comes from one place. Others are returned as they came, so that the gradient of what was
+    returned meets that of the segment, and the sum is brought to the layout of the argument.
+    """
+    if first:
+        return Leaf("AccumulateGrad", _no_backward, [], path)
+    leaf = Parameter(tape, ARGUMENT, saved.shape, saved.dtype, tape.copies, True)
+    leaf.storage, leaf.strides, leaf.batched, leaf.shared = saved.storage, saved.strides, saved.batched, False
+    return leaf
+
+
+def _gradient_of(leaf: Leaf | Parameter) -> Tensor | None:
+    if type(leaf) is Leaf:
+        return None if leaf.grads is None else leaf.grads[0]
+    assert type(leaf) is Parameter
+    leaf.node, gradient = None, leaf.grad  # it was its own accumulator
+    return gradient
 
 
 def _no_backward(grad: Any, saved: Saved) -> tuple[Tensor | None, ...]:

@@ -31,7 +31,7 @@ from vramplan.replay.layouts import (
     round_up,
     view_strides,
 )
-from vramplan.replay.recorder import Parameter, Storage, Tensor
+from vramplan.replay.recorder import Parameter, Storage, Tensor, reshape_gradient
 
 __all__ = (
     "ALLOCATOR_BLOCK_BYTES",
@@ -53,6 +53,7 @@ __all__ = (
     "contiguous_strides",
     "dense_like",
     "normalised",
+    "reshape_gradient",
     "round_up",
     "view_strides",
 )

@@ -167,6 +167,7 @@ class Attention:
         tape, shape = query.tape, (1, query.shape[1], query.shape[2], kv_length)
         if any(segment.checkpointed for segment in self.recipe.segments):
             alone = tape.batch == 1 and self.recipe.shape.decoder_layers == 1 and self.recipe.attention == "eager"
+            alone = alone and not tape.told.checkpointed  # a reentrant one brings a gradient of its own
             return zeros_with_gradient(tape, shape, query.dtype, shared=alone)
         return tape.new("zeros", shape, query.dtype, False)
 
@@ -340,6 +341,7 @@ class T5:
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     block_lists = ("encoder.block", "decoder.block")
     takes_padding = True
+    reads_first_stack = True
     asks_for_checkpoints = True  # T5Attention.forward: whether its bias of zeros needs a gradient
     block_returns = 3  # the position biases of both attentions too; source: modeling_t5.py, T5Block.forward
     carried_between_blocks = ((1, 1), (4, 2))  # source: modeling_t5.py, T5Stack.forward

@@ -51,10 +51,13 @@ def zeros_with_gradient(tape: Tape, shape: Shape, dtype: DType, *, shared: bool)
     """`torch.zeros(..., requires_grad=True)` inside the model: new; a leaf that no optimizer knows.
 
     Backward: its gradient stays until the caller drops the loss, and so does the tensor. It is the incoming one itself,
-    or a copy of it if that is of another layout, or if someone else holds it (`shared`).
+    or a copy of it if that is of another layout, or if someone else holds it (`shared`). Where nothing is recorded, a
+    function returns it as a result of its own.
     Source: torch/csrc/autograd/functions/accumulate_grad.h, AccumulateGrad::accumulateGrad.
     """
     zeros = tape.new("zeros", shape, dtype, False)
+    if tape.no_grad:
+        return zeros
     if tape.recomputing is not None:
         zeros.node = RECOMPUTED
         return zeros

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.float8 import E4M3
-from vramplan.replay.operators.views import Grads, reshape_gradient, to
+from vramplan.replay.operators.views import Grads, to
 from vramplan.replay.recorder import Saved, Tape
-from vramplan.replay.tensors import BOOL, BYTE, FP32, INT32, DType, Parameter, Shape, Tensor
+from vramplan.replay.tensors import BOOL, BYTE, FP32, INT32, DType, Parameter, Shape, Tensor, reshape_gradient
 from vramplan.tuples import NamedTuple
 
 E8M0, INT16 = DType("float8_e8m0fnu", 1), DType("int16", 2)

@@ -8,9 +8,18 @@ which outlive their use.
 from __future__ import annotations
 
 from vramplan.replay.operators.elementwise import add
-from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, to, view
+from vramplan.replay.operators.views import Grads, autocast_half, to, view
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import FP32, FP64, DType, Parameter, Tensor, contiguous_strides, normalised
+from vramplan.replay.tensors import (
+    FP32,
+    FP64,
+    DType,
+    Parameter,
+    Tensor,
+    contiguous_strides,
+    normalised,
+    reshape_gradient,
+)
 from vramplan.tuples import NamedTuple
 
 E4M3, E5M2 = DType("float8_e4m3fn", 1), DType("float8_e5m2", 1)

@@ -11,9 +11,9 @@ from math import prod
 
 from vramplan.replay.layouts import DType, Shape
 from vramplan.replay.operators.quantized import BLOCK, FourBits
-from vramplan.replay.operators.views import Grads, reshape_gradient
+from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, Tape
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Tensor, reshape_gradient
 from vramplan.tuples import NamedTuple
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, to
+from vramplan.replay.operators.views import Grads, autocast_half, to
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Tensor, reshape_gradient
 
 
 def times_transposed(x: Tensor, weight: Parameter) -> Tensor:
@@ -41,6 +41,7 @@ def times_transposed(x: Tensor, weight: Parameter) -> Tensor:
 
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
     node = tape.record("mm", (x, w), backward, saves)
+    tape.view_result(node, g_shape)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return kept[0].alias(kept[0].shape, None, node)

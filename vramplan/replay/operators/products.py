@@ -6,9 +6,9 @@ from math import prod
 
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add_in_place
-from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, view
+from vramplan.replay.operators.views import Grads, autocast_half, view
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor, view_strides
+from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor, reshape_gradient, view_strides
 
 
 def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
@@ -85,6 +85,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other and not is_function]
     inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (b, x, w)
     node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
+    if not is_function and len(lead) > 1:
+        tape.view_result(node, g_shape)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         if is_function:

@@ -10,9 +10,9 @@ from math import prod
 
 from vramplan.replay.kernels import DEQUANTIZED
 from vramplan.replay.observers import Sharding
-from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
+from vramplan.replay.operators.views import Grads, to, view
 from vramplan.replay.recorder import Saved, Tape
-from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Parameter, Tensor
+from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Parameter, Tensor, reshape_gradient
 from vramplan.tuples import NamedTuple
 
 INT8, INT32 = DType("int8", 1), DType("int32", 4)

@@ -12,9 +12,8 @@ from math import prod
 from vramplan.replay.autograd import walk
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS
 from vramplan.replay.observers import Accumulation, TiledWeights
-from vramplan.replay.operators.views import reshape_gradient
 from vramplan.replay.recorder import Leaf, Saved, Tape
-from vramplan.replay.tensors import Parameter, Tensor, UnevenRows, contiguous_strides, normalised
+from vramplan.replay.tensors import Parameter, Tensor, UnevenRows, contiguous_strides, normalised, reshape_gradient
 
 Grads = tuple[Tensor | None, ...]
 Feed = Callable[[Tensor], Tensor]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.operators.float8 import E4M3, E5M2
-from vramplan.replay.operators.views import Grads, reshape_gradient, view
+from vramplan.replay.operators.views import Grads, view
 from vramplan.replay.recorder import Saved, rounded
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Tensor, reshape_gradient
 
 SCALES = 3  # of a layer's input, weight and output
 META_TENSORS = 6  # of a layer: scales, their inverses and histories of the largest values, of forward and of backward

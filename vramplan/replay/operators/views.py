@@ -15,6 +15,7 @@ from vramplan.replay.tensors import (
     contiguous_strides,
     dense_like,
     normalised,
+    reshape_gradient,
     view_strides,
 )
 
@@ -92,17 +93,6 @@ def view(x: Tensor, shape: Shape) -> Tensor:
         return (reshape_gradient(grad, before),)
 
     return x.alias(shape, strides, x.tape.record("view", (x,), backward))
-
-
-def reshape_gradient(grad: Tensor, shape: Shape) -> Tensor:
-    """A gradient in another shape: a view if its strides allow it, else one copy.
-
-    Source: aten/src/ATen/native/TensorShape.cpp, reshape.
-    """
-    possible, strides = view_strides(grad.shape, grad.strides, shape)
-    if possible:
-        return grad.alias(shape, strides, None)
-    return grad.tape.new("clone", shape, grad.dtype, grad.batched)
 
 
 def contiguous(x: Tensor) -> Tensor:
