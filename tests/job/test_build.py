@@ -394,6 +394,14 @@ def test_options_may_come_as_text() -> None:
             {"checkpoint_reentrant": True, "activation_checkpointing": "optimal", "model": "bart-base"},
             "checkpoint_reentrant: true is not modelled for bart with optimal",
         ),
+        (
+            {
+                "checkpoint_reentrant": True,
+                "activation_checkpointing": "layers:[[0,3],[4,11],[12,23]]",
+                "model": "t5-base",
+            },
+            "is not modelled for t5 with layers:[[0,3],[4,11],[12,23]], whose checkpoints return position biases",
+        ),
         ({"offload": ["activations", "optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"grad_scaler": True}, "grad_scaler: true belongs to amp-fp16 and fsdp-fp16"),
         ({"grad_scaler": True, "precision": "amp-fp16", "weight_dtype": "fp16"}, "unscales no fp16 gradients"),

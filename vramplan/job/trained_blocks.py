@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
-STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit")
+STEPPED = (
+    *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit"),
+    *("adamw-paged", "adamw-8bit-paged", "lamb", "lars", "galore-adamw", "apollo-adamw"),
+)
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
 AGAINST_LISA = {
     "frozen": "so that parts inside of them cannot stay frozen",
@@ -67,7 +70,7 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     known = ("amp-", "pure-", "fsdp-bf16", "fsdp-fp16") if of_shards else ("amp-", "pure-")
     if precision not in ("fp32",) and not precision.startswith(known):
         fields.refuse(KEY, f"{given} is not modelled with {precision}", hint="precision: amp-bf16 or pure-bf16")
-    if word == BADAM and optimizer not in STEPPED:
+    if word == BADAM and optimizer.partition(":")[0] not in STEPPED:
         fields.refuse(KEY, f"{given} is not modelled with {optimizer}", hint=f"use {', '.join(STEPPED)}")
     if raw.activation_checkpointing == "optimal":
         fields.refuse("activation_checkpointing", f"optimal is not modelled with {KEY}", hint="use sqrt or full")

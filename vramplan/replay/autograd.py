@@ -21,7 +21,7 @@ from typing import Any
 from vramplan.replay.checkpoints import Frame, StopRecomputation
 from vramplan.replay.observers import Accumulation
 from vramplan.replay.recorder import Node, Tape
-from vramplan.replay.tensors import Parameter, Tensor, dense_like, reshape_gradient
+from vramplan.replay.tensors import DType, Parameter, Shape, Tensor, dense_like, reshape_gradient
 
 
 def _references_of_one_variable() -> int:
@@ -265,6 +265,15 @@ def _take(tape: Tape, target: Node, output_index: int, result: Tensor) -> None:
         buffers[output_index] = result
     else:
         buffers[output_index] = _sum(tape, buffers, output_index, result)
+
+
+def whole_gradients(tape: Tape, grads: Sequence[Tensor | None], made: Sequence[tuple[Shape, DType, int]]) -> list[Any]:
+    """Those of all that an `autograd.Function` has `made`: it is given zeros where no gradient came.
+
+    Source: torch/csrc/autograd/python_function.cpp, PyNode::apply (materialize_grads).
+    """
+    found = [*grads, *[None] * (len(made) - len(grads))]
+    return [tape.new("zeros", *as_made) if one is None else one for one, as_made in zip(found, made, strict=True)]
 
 
 def _hand_to_weights(tape: Tape, node: Node, results: list[Tensor | None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count as count_from
 from typing import Any
 
-from vramplan.replay.autograd import walk_from, walk_reached
+from vramplan.replay.autograd import walk_from, walk_reached, whole_gradients
 from vramplan.replay.observers import Observer
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import ARGUMENT, Leaf, Path, Saved, Tape
@@ -96,7 +96,7 @@ def reentrant_checkpoint(function: Callable[..., Any], x: Any, *others: Tensor) 
         return function(every[0] if count == 1 else tuple(every[:count]), *every[count:])
 
     def backward(grad: Any, saved: Saved) -> tuple[Tensor | None, ...]:
-        own = _whole(tape, grad if type(grad) is list else [grad], returned)
+        own = whole_gradients(tape, grad if type(grad) is list else [grad], returned)
         leaves = [_leaf(tape, one, path, first=i == 0) if need[i] else None for i, one in enumerate(saved)]
         detached = [one.alias(one.shape, one.strides, leaf) for one, leaf in zip(saved, leaves, strict=True)]
         before = tape.path, tape.category, tape.autocast
@@ -140,12 +140,6 @@ def reentrant_checkpoint(function: Callable[..., Any], x: Any, *others: Tensor) 
 def _tensors(out: Any) -> list[Tensor]:
     """Those that a segment returns."""
     return [one for one in (out if type(out) is tuple else (out,)) if one is not None]
-
-
-def _whole(tape: Tape, grads: Sequence[Tensor | None], returned: Sequence[tuple[Shape, DType, int]]) -> list[Tensor]:
-    """A gradient of each tensor that was returned."""
-    found = [*grads, *[None] * (len(returned) - len(grads))]
-    return [tape.new("zeros", *as_made) if one is None else one for one, as_made in zip(found, returned, strict=True)]
 
 
 def _leaf(tape: Tape, saved: Tensor, path: Path, *, first: bool) -> Leaf | Parameter:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from vramplan.replay.autograd import whole_gradients
 from vramplan.replay.models.checkpointed import checkpointed_blocks
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.views import to
@@ -373,17 +374,19 @@ class FullyShard(Collectives):
     def after_inputs(self, unit: GatheredUnit, given: Any, other: Tensor | None = None) -> tuple[Any, Tensor | None]:
         """The inputs of a unit: when their gradients are there, so are those of its parameters.
 
-        All go through one node, in which the gradients of each meet.
-        Source: _fsdp_param_group.py, FSDPParamGroup._register_post_backward_hook.
+        All go through one node, in which the gradients of each meet. It makes zeros of one that has none: a block may
+        be given what it does not look at.
+        Source: _fsdp_param_group.py, FSDPParamGroup._register_post_backward_hook, RegisterPostBackwardFunction;
+        torch/csrc/autograd/python_function.cpp, PyNode::apply.
         """
         hidden = given[0] if type(given) is tuple else given
         inputs = [one for one in (hidden, other) if one is not None and one.node is not None]
-        count = len(inputs)
+        made = [(one.shape, one.dtype, one.batched) for one in inputs]
 
         def fn(gradient: Any, _saved: Any) -> list[Any]:
+            gradients = whole_gradients(self.tape, gradient if type(gradient) is list else [gradient], made)
             self.reduce(unit)
-            gradients = gradient if type(gradient) is list else [gradient]
-            return [*gradients, None][:count]
+            return gradients
 
         node = self.tape.record("post_backward", inputs, fn)
         if node is not None:

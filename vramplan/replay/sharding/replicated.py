@@ -25,6 +25,8 @@ FIRST_BUCKET_BYTES = 2**20  # torch/csrc/distributed/c10d/reducer.hpp, kDefaultF
 class Replicated(Shards):
     """Buckets as large as all gradients, for the whole run; gradients beside them, or views of them."""
 
+    walks_others = False  # nobody wraps a model that does not train
+
     def __init__(
         self,
         tape: Tape,
