@@ -24,6 +24,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
 from vramplan.replay.operators.ends import embedding
@@ -183,17 +184,18 @@ class Bert:
         return Output(loss, scores)
 
     def predict(self, hidden: Tensor) -> Tensor:
-        """BertLMPredictionHead.forward: the decoder is tied to the word embeddings and has a bias of its own."""
+        """BertLMPredictionHead.forward: the decoder is tied to the word embeddings, its bias to the head's own."""
         tape, shape, dtype = self.tape, self.recipe.shape, self.recipe.weight_dtype
         with tape.building(HEAD):
             bias = tape.parameter("cls.predictions.bias", (shape.vocabulary_size,), dtype)
-        transformed = self.transform(hidden)
-        if shape.tied_embeddings:
-            decoder = self.word_embeddings
-        else:
-            with tape.building(HEAD):
-                decoder = tape.parameter("cls.predictions.decoder.weight", self.word_embeddings.shape, dtype)
-        return times_head(transformed, decoder, bias)
+        with Outer(hidden, own=(bias,)):
+            transformed = self.transform(hidden)
+            if shape.tied_embeddings:
+                decoder = self.word_embeddings
+            else:
+                with tape.building(HEAD):
+                    decoder = tape.parameter("cls.predictions.decoder.weight", self.word_embeddings.shape, dtype)
+            return times_head(transformed, decoder, bias)
 
     def transform(self, hidden: Tensor) -> Tensor:
         """BertPredictionHeadTransform.forward."""

@@ -11,6 +11,7 @@ from vramplan.replay.models.bert import Bert
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, gelu, mul, tanh
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import select, to
@@ -19,7 +20,7 @@ from vramplan.replay.tensors import BOOL, INT32, INT64, Parameter, Tensor
 
 
 class LMHead:
-    """RobertaLMHead: the decoder is tied to the word embeddings and has a bias of its own."""
+    """RobertaLMHead: the decoder is tied to the word embeddings, its bias to the head's own."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -28,10 +29,11 @@ class LMHead:
         self.layer_norm = LayerNorm(tape, "lm_head.layer_norm", shape.hidden_size, dtype)
 
     def __call__(self, features: Tensor, word_embeddings: Parameter) -> Tensor:
-        x = self.dense(features)
-        x = gelu(x)  # whatever the activation of the blocks is
-        x = self.layer_norm(x)
-        x = times_head(x, word_embeddings, self.bias)
+        with Outer(features, own=(self.bias,)):
+            x = self.dense(features)
+            x = gelu(x)  # whatever the activation of the blocks is
+            x = self.layer_norm(x)
+            x = times_head(x, word_embeddings, self.bias)
         return x
 
 
