@@ -248,7 +248,10 @@ def run(tape: Tape, node: Node) -> None:
             _receive(tape, target, result, ready)
             del result
             continue
-        _take(tape, target, output_index, result)
+        if target.grads is None and not output_index:
+            target.grads = [result]
+        else:
+            _take(tape, target, output_index, result)
         del result
     for parameter in ready:
         _accumulate(tape, parameter)

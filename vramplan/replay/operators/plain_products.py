@@ -33,7 +33,7 @@ def times_transposed(x: Tensor, weight: Parameter) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        flat = reshape_gradient(grad, g_shape)
+        flat = grad if grad.shape == g_shape else reshape_gradient(grad, g_shape)
         del grad
         tape.work(work * (need_x + need_w))
         second = tape.new("mm", w_shape, flat.dtype, False) if need_w else None

@@ -59,7 +59,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        flat = reshape_gradient(grad, g_shape)
+        flat = grad if grad.shape == g_shape else reshape_gradient(grad, g_shape)
         del grad
 
         def gx() -> Tensor | None:
