@@ -44,6 +44,7 @@ def recipe_of(setup: Setup, precision: Precision, *, evaluates: bool = False) ->
         mamba_kernels=setup.mamba_kernels,
         float8=precision.name == "fsdp-fp8",
         tiling=_tiling_of(setup),
+        modules_repeat=setup.sharding is None,  # what shares the states goes through the weights of a block in order
         fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
     )
 

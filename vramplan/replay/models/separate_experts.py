@@ -9,6 +9,8 @@ models/qwen2_moe, qwen3_moe and olmoe.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vramplan.replay.models.experts import GatedMLP, experts_of
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, gated_kernel
 from vramplan.replay.operators.elementwise import mul
@@ -44,7 +46,8 @@ class SeparateExperts:
         self.gate = Linear(tape, "gate", hidden, self.counts.routed, dtype, bias=False)
         with tape.building("experts"):
             width = self.counts.intermediate_size
-            self.experts = [self.expert(tape, recipe, width) for _ in range(self.counts.routed)]
+            self.repeats = recipe.modules_repeat
+            self.experts = [self.expert(tape, recipe, width) for _ in self.played(tape)]
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Of rows of tokens."""
@@ -62,7 +65,7 @@ class SeparateExperts:
         _state: Tensor | None = None
         _result: Tensor | None = None
         _places: Tensor | None = None
-        for expert in self.experts:
+        for expert, _ in zip(self.experts, self.played(tape), strict=True):
             of_one = tape.new("index", (active, tokens), INT64, batched) if self.finds_hit else None
             _places = tape.new("nonzero", (rows, 2), INT64, batched)  # the choice and the token of each, as two views
             del of_one
@@ -74,6 +77,16 @@ class SeparateExperts:
             final = index_add_in_place(final, _places, to(_result, hidden.dtype))
         del _state, _result, _places
         return final
+
+    def played(self, tape: Tape) -> Iterator[int]:
+        """The experts to play: where they may repeat, the ends and one of those between them.
+
+        The first and the last meet the outside. Of the gradients of what all experts share the last makes the first, to
+        which the one before it adds, and the second is the last that finds what the first makes.
+        """
+        count = self.counts.routed
+        apart = (1, count - 2) if self.repeats else range(count)
+        return (index for index, _ in tape.repeat(count, stride=0, apart=apart))
 
     def hit(self, tape: Tape) -> Tensor:
         """The numbers of the experts that got a token."""
