@@ -410,6 +410,7 @@ def test_options_may_come_as_text() -> None:
             | {"adapter": {"kind": "lora", "targets": "all-linear", "dtype": "fp16"}},
             "unscales no fp16 gradients",
         ),
+        ({"precision": "amp-fp16", "weight_dtype": "fp16"}, "fp16 weights are not trained by transformers under"),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer": "muon"}, "is not modelled with muon"),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer_in_backward": True}, "unscaled after backward"),
         ({"ema": "yes"}, "ema: expected true or false"),

@@ -39,6 +39,7 @@ class JobBehaviour:
     """By the key all words that the program has code for; `only_` fields of its runtime profile say the same."""
 
     keeps_master_copy = False  # training in 16 bits is over a copy of the weights in fp32
+    scales_fp16 = False  # a loss under autocast in fp16 goes through torch.amp.GradScaler, whatever the job says
     shards_hold_experts = False  # the devices that share experts are among those that share FSDP's shards
     wraps_one_device = False  # FSDP's units are made on a single device too
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards

@@ -167,6 +167,17 @@ def _over_master(cells: dict[str, str], precision: str) -> Cells | tuple[str, st
     return Cells(f"mixed-{weights}", fp32_gradients=gradients == "fp32")
 
 
+def check_scaled_halves(fields: Fields, cells: Cells, program: str) -> None:
+    """Refuse to train fp16 weights under a program that scales every loss of autocast in fp16.
+
+    Its first step ends in "Attempting to unscale FP16 gradients", with every optimizer, and whether it clips or not.
+    Source: torch/amp/grad_scaler.py, GradScaler.unscale_ and _check_inf_per_device (allow_fp16 is False).
+    """
+    if cells.precision == "amp-fp16" and cells.half_weights:
+        message = f"fp16 weights are not trained by {program} under amp-fp16: GradScaler unscales no fp16 gradients"
+        fields.refuse("weight_dtype", message, hint="use fp32, an adapter, or precision pure-fp16, which has no scaler")
+
+
 def check_scaler(fields: Fields, cells: Cells, optimizer: str, *, in_backward: bool, trains_half: bool) -> None:
     """Refuse a scaled loss where torch.amp.GradScaler does not go with the rest.
 

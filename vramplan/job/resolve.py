@@ -8,7 +8,7 @@ from vramplan.engines import engine_of, with_code_of
 from vramplan.job import on_demand
 from vramplan.job.attention import attention_of, within_window
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaler
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaled_halves, check_scaler
 from vramplan.job.keyed import sold_as
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import cells_of, load_weights, precision_of
@@ -272,6 +272,8 @@ class _ReplayResolver(Resolver):
         if raw.grad_scaler:
             half = cells.half_weights and (raw.adapter is None or raw.adapter_dtype not in (None, "fp32"))
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward, trains_half=half)
+        elif runtime is not None and raw.adapter is None and under(runtime).scales_fp16:
+            check_scaled_halves(self.fields, cells, runtime.name)
         if raw.zero_grad == words.BEFORE_BACKWARD and runtime is not None:
             on_demand.check_zeroing(self, runtime, in_backward)
         return optimizer, implementation, in_backward

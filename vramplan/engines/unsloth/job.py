@@ -18,6 +18,7 @@ class UnslothJob(JobBehaviour):
 
     adapter_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # get_peft_model
     adapter_rank = 16
+    scales_fp16 = True  # the Trainer's
     fuses_adapters = True  # kernels/fast_lora.py
     has_own_attention = True  # models/llama.py: xformers, or keys and values that are expanded
 
