@@ -100,6 +100,7 @@ TITLES = {
     "vramplan.replay.autograd": "The autograd engine",
     "vramplan.replay.reentrant": "Reentrant checkpoints",
     "vramplan.replay.optimizers": "Optimizers",
+    "vramplan.replay.optimizers.adafactor_transformers": "Adafactor of Transformers",
     "vramplan.replay.optimizers.muon": "Muon",
     "vramplan.engines.modded_nanogpt.muon": "Muon of modded-nanogpt",
     "vramplan.replay.optimizers.bitsandbytes": "Optimizers of bitsandbytes",

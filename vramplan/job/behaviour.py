@@ -38,6 +38,9 @@ class JobBehaviour:
     accepts: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """By the key all words that the program has code for; `only_` fields of its runtime profile say the same."""
 
+    implementations: Mapping[str, str] = MappingProxyType({})
+    """Optimizers that the program has a class of its own for, and the word of it."""
+
     keeps_master_copy = False  # training in 16 bits is over a copy of the weights in fp32
     scales_fp16 = False  # a loss under autocast in fp16 goes through torch.amp.GradScaler, whatever the job says
     shards_hold_experts = False  # the devices that share experts are among those that share FSDP's shards

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.options import words
 from vramplan.tuples import NamedTuple
-from vramplan.values.machine import Gpu
+from vramplan.values.machine import Gpu, Runtime
 
 FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast
 FSDP_HALVES = (FSDP_PRECISION, "fsdp-fp16")  # the same in fp16, for GPUs without bf16
@@ -167,15 +167,21 @@ def _over_master(cells: dict[str, str], precision: str) -> Cells | tuple[str, st
     return Cells(f"mixed-{weights}", fp32_gradients=gradients == "fp32")
 
 
-def check_scaled_halves(fields: Fields, cells: Cells, program: str) -> None:
+def check_scaled_halves(fields: Fields, cells: Cells, runtime: Runtime | None) -> None:
     """Refuse to train fp16 weights under a program that scales every loss of autocast in fp16.
 
     Its first step ends in "Attempting to unscale FP16 gradients", with every optimizer, and whether it clips or not.
     Source: torch/amp/grad_scaler.py, GradScaler.unscale_ and _check_inf_per_device (allow_fp16 is False).
     """
-    if cells.precision == "amp-fp16" and cells.half_weights:
-        message = f"fp16 weights are not trained by {program} under amp-fp16: GradScaler unscales no fp16 gradients"
-        fields.refuse("weight_dtype", message, hint="use fp32, an adapter, or precision pure-fp16, which has no scaler")
+    if runtime is not None and cells.precision == "amp-fp16" and cells.half_weights:
+        message = (
+            f"fp16 weights are not trained by {runtime.name} under amp-fp16: GradScaler unscales no fp16 gradients"
+        )
+        fields.refuse(
+            "weight_dtype",
+            message,
+            hint="use fp32, an adapter, or precision pure-fp16; grad_scaler: false, where your loop has none",
+        )
 
 
 def check_scaler(fields: Fields, cells: Cells, optimizer: str, *, in_backward: bool, trains_half: bool) -> None:

@@ -272,8 +272,8 @@ class _ReplayResolver(Resolver):
         if raw.grad_scaler:
             half = cells.half_weights and (raw.adapter is None or raw.adapter_dtype not in (None, "fp32"))
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward, trains_half=half)
-        elif runtime is not None and raw.adapter is None and under(runtime).scales_fp16:
-            check_scaled_halves(self.fields, cells, runtime.name)
+        elif raw.grad_scaler is None and raw.adapter is None and under(runtime).scales_fp16:
+            check_scaled_halves(self.fields, cells, runtime)
         if raw.zero_grad == words.BEFORE_BACKWARD and runtime is not None:
             on_demand.check_zeroing(self, runtime, in_backward)
         return optimizer, implementation, in_backward

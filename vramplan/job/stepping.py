@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import engine_of
 from vramplan.job import on_demand
-from vramplan.job.behaviour import under
+from vramplan.job.behaviour import LEAVE, under
 from vramplan.options import words
-from vramplan.values.parallel import ZERO_STAGES
+from vramplan.values.parallel import DDP, ZERO_STAGES
 
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells
@@ -37,7 +37,7 @@ def optimizer_of(
         resolver.fields.refuse("optimizer", message, hint=hint)
     if optimizer == "lars" and half == "bf16":
         resolver.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
-    implementation = resolver.raw.optimizer_implementation
+    implementation, own = resolver.raw.optimizer_implementation, under(runtime).implementations
     if optimizer == "lomo" and precision == "pure-fp16" and not _has_fp32_loss(resolver, runtime, model):
         message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
         resolver.fields.refuse("optimizer", message, hint="use pure-bf16")
@@ -56,6 +56,11 @@ def optimizer_of(
     if implementation is None:
         if mixed:
             implementation, why = "fused", f"{precision} is one fused step over the master copy"
+        elif optimizer in own and _shared(resolver) is None:
+            implementation, why = (
+                own[optimizer],
+                f"the {optimizer} of {_named(runtime)} is its own class, not PyTorch's",
+            )
         elif optimizer not in words.FUSED_BY_RUNTIME:
             implementation, why = "foreach", f"PyTorch's default for {optimizer}"
         else:
@@ -65,9 +70,32 @@ def optimizer_of(
     elif mixed and implementation != "fused":
         message = f"{implementation} contradicts {precision}, which is one fused step over the master copy"
         resolver.fields.refuse("optimizer_implementation", message, hint="use fused, or leave it out")
+    elif implementation == words.OF_TRANSFORMERS:
+        _check_own_class(resolver, optimizer)
     elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
         resolver.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
     return optimizer, implementation
+
+
+def _named(runtime: Runtime | None) -> str:
+    return "the program" if runtime is None else runtime.name
+
+
+def _shared(resolver: Resolver) -> str | None:
+    """How devices share the states or the model; None where each has all of it."""
+    raw = resolver.raw
+    shared = raw.sharding if raw.sharding not in (None, DDP, "none") else None
+    return shared or (None if raw.split is None else "a split model")
+
+
+def _check_own_class(resolver: Resolver, optimizer: str) -> None:
+    """Refuse the class of Transformers where there is none, or where it would see parts of weights."""
+    key, word = "optimizer_implementation", words.OF_TRANSFORMERS
+    shared = _shared(resolver)
+    if optimizer != "adafactor":
+        resolver.fields.refuse(key, f"{word} has no {optimizer} of its own (it has adafactor)", hint=LEAVE)
+    elif shared is not None:
+        resolver.fields.refuse(key, f"{word} is not modelled with {shared}", hint="foreach, PyTorch's own Adafactor")
 
 
 def _has_fp32_loss(resolver: Resolver, runtime: Runtime | None, model: ModelShape | None) -> bool:

@@ -14,7 +14,7 @@ import torch
 from vramplan.measure.parts import paths
 from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
 from vramplan.planner.setups import iteration_of
-from vramplan.replay.optimizers import MOMENTS
+from vramplan.replay.optimizers import MOMENTS, OF_TRANSFORMERS
 from vramplan.replay.precision import precision_of
 from vramplan.replay.techniques.clipping import PARTIAL_NORMS
 from vramplan.replay.techniques.trained import frozen_words
@@ -153,6 +153,9 @@ def _made(job: ResolvedJob, model: Any, weights: list[Any], *, hidden: set[int] 
         return _low_rank(job, model, weights, word, int(number))
     if word == ADAM_MINI:
         return _adam_mini(job, model, weights)
+    if job.optimizer_implementation == OF_TRANSFORMERS:  # as the Trainer makes it: trainer_optimizer.py, _get_adafactor
+        own = import_module("transformers.optimization").Adafactor
+        return own(weights, lr=RATE, scale_parameter=False, relative_step=False)
     return made[word]()
 
 

@@ -53,7 +53,8 @@ OPTIMIZERS = (
 )
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
 AFTER_STEP, BEFORE_BACKWARD = ZEROING = ("after-step", "before-backward")  # where a loop calls zero_grad
-IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
+OF_TRANSFORMERS = "transformers"  # a class of Transformers, which has one Adafactor of its own
+IMPLEMENTATIONS = ("foreach", "fused", "for-loop", OF_TRANSFORMERS)
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are

@@ -80,6 +80,7 @@ OWN = (
     "vramplan.replay.autograd",
     "vramplan.replay.reentrant",
     "vramplan.replay.optimizers",
+    "vramplan.replay.optimizers.adafactor_transformers",
     "vramplan.replay.optimizers.muon",
     "vramplan.replay.optimizers.bitsandbytes",
     "vramplan.replay.optimizers.lomo",

@@ -79,7 +79,7 @@ class ResolvedJob(NamedTuple):
     gradient_accumulation_steps: int | None
     precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16 | fp8
     optimizer: str  # a word of vramplan/options/words.py, OPTIMIZERS
-    optimizer_implementation: str  # foreach | fused | for-loop
+    optimizer_implementation: str  # foreach | fused | for-loop | transformers
     # none | full | sqrt | every:K | layers:[[0,6],[7,13]] | optimal | selective | selective-op | selective-layer:K
     activation_checkpointing: str | None
     attention: str  # eager | flash | efficient  (sdpa is resolved)

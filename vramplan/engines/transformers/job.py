@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job import on_demand
 from vramplan.job.behaviour import JobBehaviour
+from vramplan.options.words import OF_TRANSFORMERS
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -20,6 +22,7 @@ class TransformersJob(JobBehaviour):
     distils = ("jsd", "forward-kl", "reverse-kl")  # trl 1.16.0, experimental/gkd/gkd_trainer.py, by its beta
     distils_over_logits = True
     distils_from_file = ("forward-kl", "reverse-kl", "jsd")  # axolotl 0.19.0, integrations/kd, by kd_beta
+    implementations = MappingProxyType({"adafactor": OF_TRANSFORMERS})  # trainer_optimizer.py, _get_adafactor
     scales_fp16 = True  # accelerate, accelerator.py, Accelerator.__init__ (mixed_precision fp16)
     has_float8_of_fsdp = True  # accelerate, utils/ao.py
     shards_hold_experts = True  # axolotl, integrations/expert_parallel; LLaMA-Factory v1, dist_config.ep_size

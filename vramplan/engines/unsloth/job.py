@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour
+from vramplan.options.words import OF_TRANSFORMERS
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -18,6 +20,7 @@ class UnslothJob(JobBehaviour):
 
     adapter_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # get_peft_model
     adapter_rank = 16
+    implementations = MappingProxyType({"adafactor": OF_TRANSFORMERS})  # trainer_optimizer.py, _get_adafactor
     scales_fp16 = True  # the Trainer's
     fuses_adapters = True  # kernels/fast_lora.py
     has_own_attention = True  # models/llama.py: xformers, or keys and values that are expanded

@@ -34,7 +34,7 @@ NORM_READS, SCALES = 1, 2  # of clipping: the norm reads every gradient, the sca
 
 
 BF16_BYTES = 2
-FOR_LOOP = "for-loop"
+LOOPS = ("for-loop", "transformers")  # implementations that step one weight after another
 KERNELS = {"adamw": 8, "adam": 7, "sgd": 1, "sgd-momentum": 3, "rmsprop": 5, "adafactor": 11}
 """Of each tensor in a step that loops over them, one after another; foreach runs each for all tensors together.
 
@@ -70,7 +70,7 @@ def is_matrix(one: Stepped) -> bool:
 
 def _waiting_seconds(job: ResolvedJob, stepped: Sequence[Stepped], seconds: float) -> float:
     """What tensors take longer than their bytes do, whose kernels are shorter than their launches."""
-    loops = job.optimizer_implementation == FOR_LOOP
+    loops = job.optimizer_implementation in LOOPS
     elements = sum(prod(one.shape) * one.copies for one in stepped)
     share = _share_of_tensors(job, stepped)
     waiting = 0.0

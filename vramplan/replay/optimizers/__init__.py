@@ -43,6 +43,7 @@ LIBRARIES = {
 """Optimizers of other files of this folder, and the file."""
 
 OF_TORCH = (*MOMENTS, "adafactor")  # the optimizers of this file
+OF_TRANSFORMERS = "transformers"  # the implementation of an optimizer of that name which is a class of Transformers
 
 
 class Library(Protocol):
@@ -135,12 +136,19 @@ def own_states(parameter: Parameter, optimizer: str, implementation: str, precis
     """Bytes of the states that an optimizer of torch.optim has for one copy of a parameter."""
     master = precision is not None and precision.master
     itemsize = FP32.itemsize if master else parameter.dtype.itemsize
+    if implementation == OF_TRANSFORMERS:
+        own: tuple[int, ...] = _adafactor_of_transformers().state_bytes(parameter)
+        return sum(own)
     if optimizer == "adafactor":
         return sum(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
     size = rounded(parameter.elements * itemsize) * MOMENTS[optimizer]
     if implementation == "fused" and optimizer in ("adamw", "adam") and not master:
         size += STEP_COUNTER_BYTES
     return size
+
+
+def _adafactor_of_transformers() -> Any:
+    return import_module(f"{__name__}.adafactor_transformers")
 
 
 def adafactor_shapes(shape: Shape) -> list[Shape]:
@@ -177,6 +185,8 @@ def step_group(tape: Tape, parameters: Sequence[Parameter], optimizer: str, impl
         library.step(tape, parameters, optimizer, implementation)
     elif implementation == "fused" or optimizer in ("sgd", "sgd-momentum"):
         return
+    elif implementation == OF_TRANSFORMERS:
+        _adafactor_of_transformers().step(tape, parameters)
     elif optimizer == "adafactor":
         (_adafactor_foreach if implementation == "foreach" else _adafactor_loop)(tape, parameters)
     elif implementation == "foreach":

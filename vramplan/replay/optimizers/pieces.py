@@ -8,8 +8,10 @@ from math import prod
 from vramplan.replay.optimizers import (
     LIBRARIES,
     MOMENTS,
+    OF_TRANSFORMERS,
     STEP_COUNTER_BYTES,
     adafactor_shapes,
+    adafactor_transformers,
     bitsandbytes,
     library_of,
 )
@@ -49,6 +51,8 @@ def _pieces_of(
         moments = (moment,) * bitsandbytes.moments_of(optimizer)
         return (*moments, total - sum(moments)) if total > sum(moments) else moments
     itemsize = FP32.itemsize if precision.master else parameter.dtype.itemsize
+    if implementation == OF_TRANSFORMERS:
+        return adafactor_transformers.state_bytes(parameter)
     if optimizer == "adafactor":
         return tuple(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
     moments = (rounded(parameter.elements * itemsize),) * MOMENTS[optimizer]
