@@ -28,7 +28,7 @@ ROWS = {
     "random": 330,
     "families": 252,
     "more_families": 252,
-    "optimizers": 200,
+    "optimizers": 213,
     "selective": 220,
     "losses": 174,
     "resnet": 36,

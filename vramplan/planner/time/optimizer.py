@@ -9,6 +9,7 @@ from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.fitted import HOST_SECONDS
 from vramplan.planner.time.rates import Rates
 from vramplan.replay.kernels import FORWARD, NOTHING, PRODUCT, Kernel, Stepped
+from vramplan.replay.optimizers import OF_TRANSFORMERS
 from vramplan.replay.record import Record
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import is_fsdp
@@ -34,7 +35,7 @@ NORM_READS, SCALES = 1, 2  # of clipping: the norm reads every gradient, the sca
 
 
 BF16_BYTES = 2
-LOOPS = ("for-loop", "transformers")  # implementations that step one weight after another
+LOOPS = ("for-loop", OF_TRANSFORMERS)  # implementations that step one weight after another
 KERNELS = {"adamw": 8, "adam": 7, "sgd": 1, "sgd-momentum": 3, "rmsprop": 5, "adafactor": 11}
 """Of each tensor in a step that loops over them, one after another; foreach runs each for all tensors together.
 
