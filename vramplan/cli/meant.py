@@ -40,7 +40,6 @@ OPTIONS = {
     "the measured steps are --iterations; accumulation is --gradient-accumulation-steps": ("steps",),
     "give the model as --model NAME": ("name", "checkpoint-name"),
     "--precision tf32": ("tf32",),
-    "--checkpointing full": ("checkpoint-activations", "activation-checkpoint"),
     "--loss reward": ("rm", "reward-model", "reward-modeling"),
     "--context N shares each sequence": ("sp", "ulysses", "ring-attention", "sequence-parallel-size"),
     "--loss standard counts the step of the policy; GRPO is --loss grpo": ("ppo", "rloo", "rlhf"),
@@ -49,6 +48,7 @@ OPTIONS = {
     "full fine-tuning is what is planned without --lora or another adapter": (
         "full-finetune",
         "full-finetuning",
+        "full",
         "sft",
     ),
     "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
@@ -62,7 +62,16 @@ OPTIONS = {
     "the task belongs to the model: --loss classification, or a job file with model: {family: bert, task: cls, ...}": (
         *("task", "model-task"),
     ),
-    "--details shows every table": ("verbose", "v", "full", "all"),
+    "--details shows every table": ("verbose", "v", "all"),
+    "the cost stands in the answer where --tokens, --samples or --epochs says how long the run is": (
+        *("cost", "costs", "money", "rent", "cloud", "spot"),
+    ),
+    "--deadline 3d is a limit; the hours stand in the answer where --tokens or --samples says how long the run is": (
+        *("hours", "days", "duration", "max-hours", "time-limit", "walltime"),
+    ),
+    "--attention efficient or --attention eager": ("no-flash", "no-flash-attn", "no-flash-attention"),
+    "--gradient-accumulation-steps N": ("accum", "accumulate", "ga", "gas", "grad-accum-steps", "acc-steps"),
+    "--checkpointing full": ("checkpoint-activations", "activation-checkpoint", "grad-ckpt", "ckpt"),
 }
 """What to do, and the options without their dashes that ask for it."""
 
@@ -76,6 +85,8 @@ COMMANDS = {
     "timeline": ("plot", "draw", "chart", "graph"),
     "explain": ("why", "breakdown", "detail", "details"),
     "check": ("gate", "ci", "verify", "lint"),
+    "--help, or behind a command: vramplan fit --help": ("help", "man", "usage"),
+    "--version prints it": ("version",),
 }
 
 
