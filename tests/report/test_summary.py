@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import vramplan
 from tests.cli.draws import jobs
+from tests.cli.running import run
 from vramplan.answers.session import opened
 from vramplan.answers.settings import DEFAULT, SettingsBehaviour, SettingsPlan
 from vramplan.engines import FOLDERS, behaviour_of
@@ -354,3 +355,8 @@ def test_a_wide_range_says_what_narrows_it_and_it_does() -> None:
     assert said not in re.sub(r"\s+", " ", plain(simulated))
     widths = [result.peak.high_bytes - result.peak.low_bytes for result in (wide, simulated)]
     assert widths[1] < widths[0]
+
+
+def test_a_run_that_does_not_fit_names_the_checkpoints_that_were_judged() -> None:
+    said = run("fit", "-m", "llama-3.1-8b", "-g", "rtx-4090", "--precision", "pure-bf16").out
+    assert "with checkpointing sqrt" in said

@@ -258,6 +258,8 @@ def _plan(result: FitResult, width: int) -> list[Line]:
     if result.settings_need_code and result.recommended.micro_batch_size is not None:
         said = f"{elide(strategy(result), 20)} is code, not a switch: "
         lines += paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
+    elif result.settings_need_code:
+        lines += paragraph("", [Span(f"with checkpointing {elide(strategy(result), 40)}")], width)
     return lines
 
 
