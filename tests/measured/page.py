@@ -301,10 +301,11 @@ def _margins() -> Iterator[str]:
     yield (
         f"Of several situations the widest margin counts. The lower end has {bands.OUTSIDE} % of the context and of "
         f"NCCL, {bands.OUTSIDE_SPLIT} % where the allocator is estimated and the model split over devices; the upper "
-        "end all of them. An answer has a doubt where no peak of the model's family, or under ZeRO 1 alone, is "
-        "published (the estimate is wide enough for that), where the job names a PyTorch before "
-        f"{'.'.join(map(str, bands.READ_SINCE))}, and where the loss is that of a model's own code. What was never "
-        f"traced together adds {bands.COMPOSED.below} % at either end. The margin of compiled steps is from "
+        "end all of them. An answer has a doubt where few published peaks of the model's family confirm its range "
+        "([the rule](accuracy-families.md#which-families-count-as-measured)), and where the states are under ZeRO 1 "
+        "alone, of which none is published (the estimate is wide enough for both), where the job names a PyTorch "
+        f"before {'.'.join(map(str, bands.READ_SINCE))}, and where the loss is that of a model's own code. What was "
+        f"never traced together adds {bands.COMPOSED.below} % at either end. The margin of compiled steps is from "
         "[their traces](compile.md)."
     )
     yield ""

@@ -39,6 +39,8 @@ runs alone.
 [published runs, in groups](accuracy-published.md) |
 | peaks that were written down before any of them was predicted, and what ranges hold of them | \
 [sources that were new](accuracy-new.md) |
+| the same of families of models of which few peaks were known, and for which families ranges are wider | \
+[families that had few](accuracy-families.md) |
 | each published run with its figures | [published runs, one by one](measured.md) |
 | each file of traced rows, by model, precision, checkpoints, attention and optimizer | \
 [traces](accuracy-traces.md) |

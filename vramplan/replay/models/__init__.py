@@ -151,5 +151,5 @@ def has_tensor_plan(name: str) -> bool:
 
 
 def peaks_published(name: str) -> bool:
-    """Whether the bands were measured on published peaks of the family, those of docs/measured.md."""
+    """Whether published peaks have confirmed the bands of the family, by the rule of tests/measured/families.py."""
     return own(name, "peaks_published", False) is True

@@ -68,6 +68,7 @@ class DistilBlock:
 class DistilBert(Bert):
     """DistilBertForMaskedLM or DistilBertForSequenceClassification, with its loss."""
 
+    peaks_published = True
     compiled_graphs = None  # no compiled step of it was traced
     takes_padding = True
     no_all_linear_classifier = "as PEFT takes the classifier for one of them, which is a module to save, and ends"

@@ -336,6 +336,7 @@ class Block:
 class T5:
     """T5ForConditionalGeneration, with its loss."""
 
+    peaks_published = True
     keeps_fp32 = True
     selective = SELECTIVE
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
