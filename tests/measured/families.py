@@ -103,7 +103,7 @@ def _page() -> Iterator[str]:
         f"{FIRST['width']} % of the figure.\n"
     )
     yield (
-        "Then fourteen rows were corrected in what their sources say themselves, and two were taken out whose source "
+        "Then thirteen rows were corrected in what their sources say themselves, and two were taken out whose source "
         "calls them estimates; the head of the file says which. Nothing was changed in a prediction.\n"
     )
     held = sum(one.is_held for one in found)
