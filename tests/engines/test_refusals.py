@@ -35,6 +35,7 @@ GIVEN: dict[str, Any] = {
     "use_cache": True,
     "transformers_version": "4.57",
     "label_smoothing": 0.1,
+    "litgpt_version": "0.4.5",
     "max_gradient_norm": 1.5,
     "offload": ["activations"],
     "optimizer_in_backward": True,

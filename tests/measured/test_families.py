@@ -7,7 +7,18 @@ from pkgutil import iter_modules
 
 import pytest
 
-from tests.measured.families import COUNT, FAMILIES, FIRST, LEAST_PAGES, LEAST_PEAKS, PAGE, Evidence, evidence, page
+from tests.measured.families import (
+    COUNT,
+    FAMILIES,
+    FIRST,
+    LEAST_PAGES,
+    LEAST_PEAKS,
+    MANY_PEAKS,
+    PAGE,
+    Evidence,
+    evidence,
+    page,
+)
 from tests.measured.new_peaks import answered, jobs
 from vramplan.replay import models
 from vramplan.replay.models import peaks_published
@@ -29,6 +40,7 @@ def test_a_family_is_measured_by_peaks_pages_and_what_is_held() -> None:
     assert not enough._replace(peaks=LEAST_PEAKS - 1).is_measured
     assert not enough._replace(pages=LEAST_PAGES - 1).is_measured
     assert not enough._replace(held=LEAST_PEAKS - 1).is_measured
+    assert Evidence("any", MANY_PEAKS, 1, MANY_PEAKS).is_measured
     assert Evidence("any", 20, LEAST_PAGES, 18).is_measured
 
 

@@ -76,7 +76,7 @@ class LitGPT(Program):
             raise UsageError(f"the rig has no {job.adapter.kind} of this kind", key="adapter")
         if job.quantization is not None and (job.quantization not in BITS or job.adapter is None or job.sharding):
             raise UsageError("the rig has weights in 4 bits under LoRA on one device", key="quantization")
-        if job.quantization is not None and (job.bitsandbytes or BITSANDBYTES) != release():
+        if job.quantization is not None and (job.bitsandbytes or BITSANDBYTES) != release("bitsandbytes", BITSANDBYTES):
             raise UsageError("the rig has another release", key="bitsandbytes")
         if self.is_flat and (job.adapter is not None or job.precision not in FLAT):
             raise UsageError("under FSDP1 the rig trains all weights, in Fabric's precisions of it", key="parallel")
@@ -85,7 +85,7 @@ class LitGPT(Program):
             raise UsageError("Fabric's FSDP1 sums in the type of its mixed precision", key="parallel.reduce_dtype")
         if not self.is_flat and job.precision.startswith("fsdp-"):
             raise UsageError("of FSDP1 alone", key="precision")
-        if (job.litgpt_version or LITGPT) != version("litgpt"):
+        if (job.litgpt_version or LITGPT) != release("litgpt", LITGPT):
             raise UsageError("the rig has another release", key="litgpt_version")
         if job.grad_scaler:
             raise UsageError("the rig scales no loss", key="grad_scaler")
@@ -295,12 +295,12 @@ class LitGPT(Program):
             self.strategy.backward(loss, None)
 
 
-def release() -> str:
-    """Of bitsandbytes in this environment; without one, that of the rig `litgpt`."""
+def release(package: str, otherwise: str) -> str:
+    """Of a package in this environment; without it, that of the rig `litgpt`."""
     try:
-        return version("bitsandbytes")
+        return version(package)
     except PackageNotFoundError:
-        return BITSANDBYTES
+        return otherwise
 
 
 def has_operators() -> bool:

@@ -22,6 +22,7 @@ from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_gptq_layers, check_quantization, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
+from vramplan.replay.models import is_own_code
 from vramplan.replay.models.capable import may_miss_adapter, no_all_linear
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.precision import PRECISIONS
@@ -273,7 +274,8 @@ class _Adapter:
                 whose = "the default of the runtime"
             if not known[0] and self.kind != "ia3" and no_all_linear(self.model, self.kind) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
-            if not any(map(self.is_linear, known[0])):  # PEFT ends with an error where nothing matches
+            is_of_peft = not is_own_code(self.model.family)  # what has code of its own says itself what it adapts
+            if not known[0] or (is_of_peft and not any(map(self.is_linear, known[0]))):  # PEFT raises where none is
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
                 if known[0]:
                     usual = f"PEFT's own for {model_type} are {', '.join(known[0])}"

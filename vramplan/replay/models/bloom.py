@@ -121,6 +121,7 @@ class Block:
 class Bloom:
     """BloomForCausalLM, with its loss."""
 
+    peaks_published = True
     masks_positions = False
     takes_padding = True
     block_lists = ("h",)

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6042 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 6052 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -166,7 +166,7 @@ distillation: jsd | 13 | taught | gemma, llama, mistral, olmo2, phi, phi3, qwen2
 distillation: reverse-kl | 23 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama under torchtune,
   mistral, phi, qwen3 | gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 169 | adapted, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master, met, modernbert,
+ema: true | 170 | adapted, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master, met, modernbert,
   optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
   tiled, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
   falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
@@ -199,15 +199,15 @@ frozen: parts | 876 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilb
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 156 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert, older_releases,
-  policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
-  whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, whisper | bamba, bert, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, olmoe, opt,
-  qwen3_next, qwen_moe, whisper
+grad_scaler: true | 157 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert, older_releases,
+  optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
+  tiled, whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt,
+  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, whisper | bamba, bert, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss,
+  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2,
+  olmoe, opt, qwen3_next, qwen_moe, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 label_smoothing | 473 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, modernbert,
@@ -285,7 +285,7 @@ loss: simpo | 10 | preference, preference_shared | cohere2, llama, olmoe, qwen2_
 loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 800 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
+max_gradient_norm | 801 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images,
   liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, policy, precisions,
   preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
@@ -330,7 +330,7 @@ offload: parameters | 128 | flat_adapters, flat_host, host_activations, preferen
   zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, hunyuan_v1_dense, llama,
   mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, glm,
   gpt2, hunyuan_v1_dense, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 192 | adapted, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
+optimizer: adafactor | 205 | adapted, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   flat_parameter, frozen, halves, images, linear, modernbert, moe, more_families, optimizers, policy, precisions,
   preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles, torchvision, vision, whisper,
   zeroed_late | bert, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, gemma4_text, glm4_moe,
@@ -423,7 +423,7 @@ optimizer: sgd-momentum | 558 | adapted, adapters, adapters_more, checkpoints, d
   llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
   torchvision_vit, vit, whisper
-optimizer_in_backward: true | 210 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
+optimizer_in_backward: true | 212 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   fused_lora, galore, liger, linear, met, modernbert, optimizers, policy, precisions, preference_shared,
   sharded_spaces, short_convolutions, state_spaces, stepped_shared, steps, tiled, whisper | apertus, arcee, bamba,
   bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4,
@@ -543,7 +543,7 @@ parallel.sharding: zero3 | 234 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4529 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4534 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -608,7 +608,7 @@ precision: mixed | 1806 | adapters, attention, block_kinds, checkpoints, compile
   llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3807 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3811 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -707,10 +707,10 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
   olmoe, qwen_moe
 transformers_version: older code | 143 | older_releases | cohere, gemma, gemma2, granite, llama, mistral, mixtral,
   olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, gemma, gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 934 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
+weight_dtype: 16 bits | 937 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
-  modernbert, more_families, older_releases, pairs, pairs_beside, policy, precisions, preference_shared, quantized,
-  rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces,
+  modernbert, more_families, older_releases, optimizers, pairs, pairs_beside, policy, precisions, preference_shared,
+  quantized, rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
@@ -777,7 +777,7 @@ activation_checkpointing: full + distillation: jsd | 6 | taught | llama, olmo2
 activation_checkpointing: full + distillation: reverse-kl | 10 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: symmetric-kl | 7 | torchtune_taught | llama under torchtune
-activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master, met, optimizers, precisions,
+activation_checkpointing: full + ema: true | 36 | adapted, galore, liger, master, met, optimizers, precisions,
   sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
@@ -791,8 +791,8 @@ activation_checkpointing: full + frozen: parts | 466 | adapters, block_kinds, de
   llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5, vit
-activation_checkpointing: full + grad_scaler: true | 20 | galore, precisions, short_convolutions, state_spaces |
-  bert, gpt2, lfm2_moe, llama, nemotron_h
+activation_checkpointing: full + grad_scaler: true | 21 | galore, optimizers, precisions, short_convolutions,
+  state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_more, images, losses_more, met,
   more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -825,7 +825,7 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 362 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 363 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master,
   modernbert_shared, more_families, optimizers, policy, precisions, replicated, rounded, rounded_shared, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled,
@@ -850,7 +850,7 @@ activation_checkpointing: full + offload: optimizer | 84 | flat_adapters, flat_h
 activation_checkpointing: full + offload: parameters | 78 | flat_adapters, flat_host, host_activations,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 110 | adapted, adapters_more, checkpoints, flat_parameter,
+activation_checkpointing: full + optimizer: adafactor | 120 | adapted, adapters_more, checkpoints, flat_parameter,
   frozen, halves, images, moe, more_families, optimizers, policy, precisions, quantized, random, short_convolutions,
   suite, tiles, torchvision, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, granite, lfm2_moe, llama, llava,
   mistral3, mixtral, mllama, qwen3_vl, qwen_moe, torchvision_vit, vit
@@ -893,7 +893,7 @@ activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapte
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
   neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, starcoder2, t5, torchvision_vit, vit
-activation_checkpointing: full + optimizer_in_backward: true | 58 | adapted, checkpoints, galore, met, optimizers,
+activation_checkpointing: full + optimizer_in_backward: true | 60 | adapted, checkpoints, galore, met, optimizers,
   policy, precisions | arcee, bert, gpt2, granite, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 46 | liger, losses_more, other_families, state_spaces | bamba,
@@ -950,7 +950,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 109 | dbrx_zero, deb
   minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl,
   roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2164 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2168 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -990,7 +990,7 @@ activation_checkpointing: full + precision: mixed | 933 | adapters, attention, b
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
-activation_checkpointing: full + precision: pure | 1761 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1763 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
@@ -1045,14 +1045,14 @@ activation_checkpointing: full + transformers_version: experts as modules | 28 |
   qwen_moe
 activation_checkpointing: full + transformers_version: older code | 70 | older_releases | cohere, gemma, gemma2,
   granite, llama, mixtral, olmoe, phi, qwen_moe
-activation_checkpointing: full + weight_dtype: 16 bits | 551 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 553 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
-  losses_more, more_families, older_releases, pairs, pairs_beside, precisions, preference_shared, quantized, rounded,
-  sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  losses_more, more_families, older_releases, optimizers, pairs, pairs_beside, precisions, preference_shared,
+  quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file,
+  tiled_mlp | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
@@ -1821,8 +1821,8 @@ distillation: symmetric-kl + loss: chunked | 10 | torchtune_taught | llama under
 distillation: symmetric-kl + precision: pure | 12 | torchtune_taught | llama under torchtune
 ema: true + frozen: parts | 11 | policy, short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe, llama,
   nemotron_h
-ema: true + grad_scaler: true | 17 | galore, liger, policy, precisions, state_spaces | bert, deepseek, gpt2, llama,
-  nemotron_h
+ema: true + grad_scaler: true | 18 | galore, liger, optimizers, policy, precisions, state_spaces | bert, deepseek,
+  gpt2, llama, nemotron_h
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
 ema: true + label_smoothing | 11 | sharded_spaces, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
   lfm2_moe, nemotron_h
@@ -1833,11 +1833,11 @@ ema: true + loss: grpo | 13 | policy, preference_shared | apertus, deepseek, gem
   qwen3_next, qwen_moe
 ema: true + loss: orpo | 1 | preference_shared | llama
 ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
-ema: true + max_gradient_norm | 23 | galore, liger, master, met, precisions, sharded_spaces, short_convolutions,
-  state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt
+ema: true + max_gradient_norm | 24 | galore, liger, master, met, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt
 ema: true + offload: activations | 15 | liger, met, policy, sharded_spaces, short_convolutions, state_spaces, tiled |
   bamba, deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, neox, qwen_moe
-ema: true + optimizer: adafactor | 5 | precisions, preference_shared | bert, gpt2, llama, nemotron_h
+ema: true + optimizer: adafactor | 6 | optimizers, precisions, preference_shared | bert, gpt2, llama, nemotron_h
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: adamw-paged | 1 | policy | qwen_moe
 ema: true + optimizer: galore-adamw | 11 | galore, stepped_shared | bert, gpt2, llama, mixtral
@@ -1858,7 +1858,7 @@ ema: true + parallel.sharding: ddp | 3 | preference_shared | deepseek, granitemo
 ema: true + parallel.sharding: fsdp | 6 | preference_shared, sharded_spaces, stepped_shared | bamba, deepseek,
   falcon_h1, lfm2, mixtral, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | bamba, llama, nemotron_h
-ema: true + precision: amp | 78 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, met, modernbert,
+ema: true + precision: amp | 79 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, met, modernbert,
   optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, whisper
   | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gpt2, granite, granitemoehybrid,
   lfm2, lfm2_moe, llama, modernbert, nemotron_h, olmo2, opt, qwen_moe, whisper
@@ -1994,13 +1994,13 @@ grad_scaler: true + loss: grpo | 8 | policy, preference_shared | gemma4, glm4, g
   qwen3_next
 grad_scaler: true + loss: orpo | 1 | preference_shared | cohere
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 37 | adapted, liger, policy, precisions, short_convolutions, state_spaces,
-  stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron,
-  nemotron_h, qwen3_next
+grad_scaler: true + max_gradient_norm | 38 | adapted, liger, optimizers, policy, precisions, short_convolutions,
+  state_spaces, stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, nemotron, nemotron_h, qwen3_next
 grad_scaler: true + offload: activations | 13 | adapted, liger, preference_shared, short_convolutions, state_spaces |
   bamba, deepseek, falcon_h1, gemma3, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, nemotron_h, qwen3_next
-grad_scaler: true + optimizer: adafactor | 10 | precisions, state_spaces, zeroed_late | bert, gpt2, granitemoehybrid,
-  llama, mixtral, neox
+grad_scaler: true + optimizer: adafactor | 11 | optimizers, precisions, state_spaces, zeroed_late | bert, gpt2,
+  granitemoehybrid, llama, mixtral, neox
 grad_scaler: true + optimizer: adam | 4 | adapted, precisions, state_spaces | llama, nemotron_h, qwen_moe
 grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions | bert, lfm2_moe, llama
 grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
@@ -2018,11 +2018,11 @@ grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
 grad_scaler: true + parallel.sharding: fsdp | 5 | preference_shared, sharded_spaces | gemma3, granitemoehybrid,
   hunyuan_v1_dense, nemotron_h
 grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
-grad_scaler: true + precision: amp | 152 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert,
-  older_releases, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled,
-  whisper, zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral,
-  modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, whisper
+grad_scaler: true + precision: amp | 153 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert,
+  older_releases, optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces,
+  tiled, whisper, zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, whisper
 grad_scaler: true + precision: fsdp | 4 | preference_shared, sharded_spaces, stepped_shared | gemma3,
   hunyuan_v1_dense, nemotron, nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
@@ -2344,8 +2344,8 @@ max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
-max_gradient_norm + optimizer: adafactor | 11 | images, precisions, short_convolutions, tiles, torchvision | bert,
-  lfm2, llama, mistral3, mllama, torchvision_vit
+max_gradient_norm + optimizer: adafactor | 12 | images, optimizers, precisions, short_convolutions, tiles,
+  torchvision | bert, lfm2, llama, mistral3, mllama, torchvision_vit
 max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces, torchvision | bert, gpt_oss, llama,
   nemotron_h, qwen3_vl, torchvision_vit
 max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
@@ -2392,7 +2392,7 @@ max_gradient_norm + parallel.sharding: zero2 | 10 | preference_zero, tiled_mlp_s
 max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
   falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 257 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
+max_gradient_norm + precision: amp | 258 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
   flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers, policy,
   precisions, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper,
@@ -2590,26 +2590,26 @@ offload: parameters + precision: pure | 23 | flat_adapters, flat_host, host_acti
 offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
-optimizer: adafactor + optimizer_in_backward: true | 10 | checkpoints, optimizers, policy, short_convolutions | bert,
+optimizer: adafactor + optimizer_in_backward: true | 12 | checkpoints, optimizers, policy, short_convolutions | bert,
   gpt2, granite, lfm2, llama
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
 optimizer: adafactor + padding: right | 1 | policy | granite
 optimizer: adafactor + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adafactor + parallel.sharding: ddp | 1 | preference_shared | nemotron_h
 optimizer: adafactor + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adafactor + precision: amp | 75 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+optimizer: adafactor + precision: amp | 80 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, preference_shared, random, short_convolutions, state_spaces, suite, torchvision, vision,
   whisper, zeroed_late | bert, clip, deepseek, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral,
   nemotron_h, neox, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
-optimizer: adafactor + precision: pure | 83 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
-  images, linear, moe, more_families, policy, quantized, random, short_convolutions, state_spaces, suite, tiles,
-  torchvision, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granite, lfm2, lfm2_moe, llama, llava,
-  ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
+optimizer: adafactor + precision: pure | 87 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
+  images, linear, moe, more_families, optimizers, policy, quantized, random, short_convolutions, state_spaces, suite,
+  tiles, torchvision, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granite, lfm2, lfm2_moe, llama,
+  llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
 optimizer: adafactor + quantization: int8 | 2 | adapted, quantized | llava, qwen_moe
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
-optimizer: adafactor + weight_dtype: 16 bits | 10 | adapters_more, halves, precisions, preference_shared | bert,
-  clip, deepseek, gpt2, llama, mixtral, nemotron_h, qwen_moe, vit
+optimizer: adafactor + weight_dtype: 16 bits | 13 | adapters_more, halves, optimizers, precisions, preference_shared
+  | bert, clip, deepseek, gpt2, llama, mixtral, nemotron_h, qwen_moe, vit
 optimizer: adafactor + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 optimizer: adam + optimizer_in_backward: true | 11 | optimizers, precisions, short_convolutions, state_spaces, tiled
   | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama
@@ -2834,7 +2834,7 @@ optimizer_in_backward: true + parallel.sharding: fsdp | 17 | preference_shared, 
   bamba, dbrx, deepseek, gemma4, glm4, granitemoehybrid, helium, lfm2, llama, llama4, nemotron_h, phi, qwen3_next,
   seed_oss
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | apertus, bamba
-optimizer_in_backward: true + precision: amp | 75 | adapted, checkpoints, galore, liger, optimizers, policy,
+optimizer_in_backward: true + precision: amp | 76 | adapted, checkpoints, galore, liger, optimizers, policy,
   sharded_spaces, short_convolutions, state_spaces, stepped_shared, whisper | arcee, bamba, bert, falcon_h1, gemma2,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen_moe, seed_oss, whisper
 optimizer_in_backward: true + precision: fsdp | 6 | preference_shared, sharded_spaces, stepped_shared | bamba,
@@ -3111,15 +3111,16 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 46 | older_releases | cohere, gemma, gemma2, granite, llama,
   mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 885 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
+precision: amp + weight_dtype: 16 bits | 888 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
-  met, modernbert, more_families, older_releases, pairs, pairs_beside, policy, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
-  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  met, modernbert, more_families, older_releases, optimizers, pairs, pairs_beside, policy, precisions,
+  preference_shared, quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, llava, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+  whisper
 precision: amp + zero_grad: before-backward | 15 | whisper, zeroed_late, zeroed_late_shared | gpt2, llama, mixtral,
   neox, whisper
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
