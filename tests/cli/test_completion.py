@@ -238,7 +238,7 @@ def test_scripts_made_by_typer_get_their_words() -> None:
     asked = {"_TYPER_COMPLETE_ARGS": "vramplan models sh"}
     assert answered("complete_fish", **asked).startswith("show\t")
     asked = {"_TYPER_COMPLETE_ARGS": "vramplan fit --optimizer-implementation "}
-    assert answered("complete_zsh", **asked) == "foreach\nfused\nfor-loop\n"
+    assert answered("complete_zsh", **asked) == "foreach\nfused\nfor-loop\ntransformers\n"
 
 
 def test_what_is_wrong_is_never_offered() -> None:

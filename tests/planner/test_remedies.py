@@ -246,6 +246,7 @@ def test_the_fewest_devices_are_those_that_an_answer_about_them_calls_certain() 
     assert fit(**keys, parallel={**sharing, "data": count // 2}).verdict != "fits"
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_what_surely_fits_is_found_before_what_may() -> None:
     """FSDP and ZeRO alone are tight here, and a search for what is tight takes as long as several answers."""

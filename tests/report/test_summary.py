@@ -277,8 +277,7 @@ def test_remedies_are_lines_that_can_be_pasted(examples: dict[str, FitResult]) -
 
 @pytest.mark.contract
 def test_what_makes_a_run_fit_comes_before_what_it_would_cost() -> None:
-    keys: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100", "sequence_length": 8192}
-    result = vramplan.fit(**keys, tokens=1_000_000_000, parallel={"data": 16, "sharding": "fsdp"})
+    result = vramplan.fit(model="gpt2-xl", gpu="v100", micro_batch_size=64, tokens=1_000_000_000)
     assert len(result.remedies or ()) >= REMEDIES
     shown = plain(result)
     assert all(one.option in shown for one in (result.remedies or ())[:REMEDIES])
