@@ -158,12 +158,15 @@ def least_bytes(job: ResolvedJob, plain: Plain) -> int:
 def gathered_bytes(job: ResolvedJob, plain: Plain) -> int:
     """What is there beside that when backward begins at least: FSDP that shards no weights keeps what forward gathered.
 
+    Megatron's has them whole all the time and no shard of them, so a shard is not counted twice.
     Source: torch 2.13, torch/distributed/fsdp/_fully_shard/_fully_shard.py, `reshard_after_forward=False`.
     """
     split, shared = job.split or Split(), job.sharding
     if shared is None or shared.kind != FSDP_GRAD_OP or shared.shards == 1:
         return 0
-    return _narrow_weights(plain) // (split.tensor * split.pipeline * split.expert)
+    parts = split.tensor * split.pipeline
+    shard = _sum_of(plain, "weights") // (parts * split.context * job.data_parallel_size)
+    return max(0, _narrow_weights(plain) // (parts * split.expert) - shard)
 
 
 def _sum_of(plain: Plain, category: str) -> int:
