@@ -387,7 +387,11 @@ def last_that_holds(holds: Callable[[int], bool], at: int, most: int, *, step: i
     """
     while at < most and holds(min(at + step, most)):
         at, step = min(at + step, most), 2 * step
-    over = min(at + step, most + 1)
+    return last_between(holds, at, min(at + step, most + 1))
+
+
+def last_between(holds: Callable[[int], bool], at: int, over: int) -> int:
+    """The last number for which something holds, as it does at one, and at a larger one no more."""
     while over - at > 1:
         middle = (at + over) // 2
         if holds(middle):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, OpenSchedules, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.planner.judge import Judge, last_that_holds
+from vramplan.planner.judge import Judge, last_between, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, by_cost, climb, has_room, largest_schedule_within
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models.parts import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 
-ASTRAY = 2  # runs that fail below an estimate, before it is asked whether any comes through
+ASTRAY = 3  # runs that fail below an estimate, before it is asked whether any comes through: a replay of its own
 FIRST, LATER = range(2)
 FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
 
@@ -77,9 +77,8 @@ def _with_largest(judge: Judge, rung: Rung) -> Rung:
     if rung.strategy == OPTIMAL:
         return rung
     own = judge.at_steps(rung.schedule.gradient_accumulation_steps) if judge.waits_for_steps else judge
-    largest = _largest_within(own, rung.strategy, rung.schedule, "device", rung.largest_micro_batch_size)
-    if has_room(rung, judge.usable_bytes):  # there may be several beyond which one is too much
-        largest = max(largest, rung.schedule.micro_batch_size)
+    known = rung.schedule.micro_batch_size if has_room(rung, judge.usable_bytes) else 0
+    largest = _largest_within(own, rung.strategy, rung.schedule, "device", rung.largest_micro_batch_size, known)
     return rung._replace(largest_micro_batch_size=largest)
 
 
@@ -114,12 +113,14 @@ def _largest(judge: Judge, accumulation: OpenSchedules, strategy: str, figure: s
     return found
 
 
-def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str, near: int | None = None) -> int:
+def _largest_within(
+    judge: Judge, strategy: str, schedule: Schedule, figure: str, near: int | None = None, known: int = 0
+) -> int:
     """A micro-batch of which a figure is within the usable memory in a run that survives, and of one more it is not.
 
     What a simulated allocator reserves may fall where the micro-batch grows, so there may be several. The search begins
-    `near` one that an estimate gave, goes up while runs come through, and down until one does; 0 if not even one
-    sequence or image comes through.
+    `near` one that an estimate gave, goes up while runs come through, and down until one does, at the latest where one
+    is `known` to; 0 if not even one sequence or image comes through.
     """
     accumulates = schedule.accumulates
 
@@ -132,13 +133,16 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
     if near is None:
         limit = judge.limits.high if figure == "high" else judge.limits.device
         near = judge.largest_micro_batch(strategy, accumulates, limit)
-    at, step, misses = max(near, 1), max(1, near // FAR), 0
-    while not is_within(at):
-        misses += 1
-        if at == 1 or (misses == ASTRAY and not is_within(1)):
+    at, step, misses = max(near, known, 1), max(1, near // FAR), 0
+    over = None
+    while at > known and not is_within(at):
+        misses, over = misses + 1, at
+        if at == 1 or (misses == ASTRAY and not known and not is_within(1)):
             return 0
-        at, step = max(at - step, 1), 2 * step
-    return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
+        at, step = max(at - step, known, 1), 2 * step
+    if over is None:
+        return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
+    return last_between(is_within, at, over)
 
 
 def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int | None:
