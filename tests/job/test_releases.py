@@ -173,6 +173,29 @@ def test_experts_are_layers_before_5_0_and_quantized() -> None:
     assert weights[1] - weights[0] == pytest.approx(experts * (2 - 0.5 - 4 / 64), rel=0.01)  # a number for 64 weights
 
 
+FALCON = {"family": "falcon", "layers": LAYERS, "hidden_size": 256, "attention_heads": HEADS, "key_value_heads": 1}
+FALCON |= {"vocabulary_size": 1000, "max_positions": 512, "intermediate_size": 1024, "task": "lm"}
+
+
+@pytest.mark.closed_form
+def test_layers_of_a_class_of_their_own_are_quantized_before_5_5() -> None:
+    keys = {**OF_16_BITS, "model": FALCON, "quantization": "nf4", "adapter": {"kind": "lora", "rank": 8}}
+    old, new = (run(**keys, transformers_version=one) for one in ("5.4", "5.5"))
+    weights = [next(part.bytes for part in one.components if part.name == "weights") for one in (old, new)]
+    fused = 256 + 2 * 256 // HEADS
+    layers = LAYERS * (256 * fused + 256 * 256 + 2 * 256 * 1024)
+    assert weights[1] - weights[0] == pytest.approx(layers * (2 - 0.5 - 4 / 64), rel=0.01)  # a number for 64 weights
+
+
+def test_layers_that_are_not_quantized_are_told_and_can_be() -> None:
+    keys = {"model": "falcon-40b", "gpu": "a100-40gb", "quantization": "nf4", "adapter": {"kind": "lora", "rank": 8}}
+    found = answer(build_job({**keys, "micro_batch_size": 1, "sequence_length": 512}))
+    assert any("FalconLinear is not: its weights stay in 16 bits" in one for one in found.warnings)
+    older = answer(build_job({**keys, "micro_batch_size": 1, "sequence_length": 512, "transformers_version": "5.4"}))
+    assert older.verdict == "fits"
+    assert not any("FalconLinear" in one for one in older.warnings)
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [

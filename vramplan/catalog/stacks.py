@@ -44,7 +44,7 @@ RELEASES = (
     *("foreach_adam_in_place_since", "cache_objects_since", "fused_rms_norm_since", "second_flash_since"),
     "limited_gathers_since",
     *("logits_returned_since", "shifted_labels_since", "one_attention_since", "grouped_attention_since"),
-    *("batched_masks_since", "strided_attention_since", "stacked_experts_since"),
+    *("batched_masks_since", "strided_attention_since", "stacked_experts_since", "exact_layers_since"),
     *("wide_norms_since", "projections_apart_since", "copied_places_since"),
 )
 """The release of PyTorch, of Transformers or of LitGPT, from which on something is so."""

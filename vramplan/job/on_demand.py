@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from vramplan.job.quantized import as_written as as_written
     from vramplan.job.quantized import check_quantized_experts as check_quantized_experts
     from vramplan.job.releases import as_released as as_released
-    from vramplan.job.releases import tell_stacked as tell_stacked
+    from vramplan.job.releases import tell_whole as tell_whole
     from vramplan.job.runtime import take_defaults as take_defaults
     from vramplan.job.sharding import check_sharding as check_sharding
     from vramplan.job.sharding import sharding_of as sharding_of
@@ -140,7 +140,7 @@ MODULES = {
         "sharding_of",
     ),
     "vramplan.job.preferred": ("without_preferred",),
-    "vramplan.job.releases": ("as_released", "tell_stacked"),
+    "vramplan.job.releases": ("as_released", "tell_whole"),
     "vramplan.job.old_kernels": ("old_choice",),
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split", "planned_part"),

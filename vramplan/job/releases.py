@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.fields import shown
-from vramplan.replay.models.capable import knows_old_code, repeats_keys_itself, separates_experts
+from vramplan.replay.models.capable import knows_old_code, own_linear, repeats_keys_itself, separates_experts
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.values.model import NEWEST, OldCode
+from vramplan.values.model import OldCode
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -49,6 +49,11 @@ def as_released(resolver: Resolver, model: ModelShape, runtime: Runtime) -> Mode
         told += [words for name, words in TOLD.items() if getattr(resolver.old_code, name)]
     elif release < runtime.stacked_experts_since:
         told.append(f"what older releases of {model.code} do otherwise is not modelled: it is today's code")
+    own_layers = own_linear(model.family)
+    if own_layers is not None and release < runtime.exact_layers_since:
+        one_table = release < runtime.stacked_experts_since
+        resolver.old_code = resolver.old_code._replace(quantizes_own_layers=True, one_table=one_table)
+        told += [f"bitsandbytes quantizes {own_layers}"] if raw.quantization not in (None, GPTQ) else []
     if model.experts is not None and release < runtime.stacked_experts_since:
         model = _with_modules(resolver, model)
         told.append("each expert is a module, and gets the mean of the tokens")
@@ -96,11 +101,27 @@ def _with_modules(resolver: Resolver, model: ModelShape) -> ModelShape:
     return model._replace(experts=model.experts._replace(separate=True))
 
 
-def tell_stacked(resolver: Resolver, model: ModelShape) -> None:
-    """Say that experts stay as they are where the linear layers are quantized, and what else there is."""
+def tell_whole(resolver: Resolver, model: ModelShape) -> None:
+    """Say what stays as it is where the linear layers are quantized by bitsandbytes, and what else there is."""
+    if model.engine is None and resolver.raw.quantization != GPTQ:
+        _tell_own_layers(resolver, model)
+        _tell_stacked(resolver, model)
+
+
+def _tell_own_layers(resolver: Resolver, model: ModelShape) -> None:
+    raw, own_layers = resolver.raw, own_linear(model.family)
+    if own_layers is None or resolver.old_code.quantizes_own_layers:
+        return
+    said = f"{raw.quantization} is of nn.Linear itself, which {own_layers} is not: its weights stay in 16 bits"
+    if raw.transformers_version is None and resolver.runtime is not None:
+        said += f"; older releases quantize it too (--transformers-version {resolver.runtime.last_with_own_layers})"
+    resolver.warnings.append(said)
+    resolver.reasons.append(("weights", said))
+
+
+def _tell_stacked(resolver: Resolver, model: ModelShape) -> None:
     raw = resolver.raw
-    assert model.experts is not None
-    if model.engine is not None or model.experts.separate or raw.quantized_experts or raw.quantization == GPTQ:
+    if model.experts is None or model.experts.separate or raw.quantized_experts:
         return
     said = f"{raw.quantization} is of linear layers, which experts are not in Transformers 5: they stay in 16 bits"
     if raw.transformers_version is None and separates_experts(model.family):
@@ -118,7 +139,8 @@ def untraced_release(job: ResolvedJob) -> list[str]:
     if job.transformers_version is None:
         return said
     release = tuple(int(part) for part in job.transformers_version.split("."))
-    if job.old_code == NEWEST and release < job.runtime.stacked_experts_since:
+    knows = knows_old_code(job.model.family) and job.model.task == "lm"
+    if not knows and release < job.runtime.stacked_experts_since:
         said.append(f"{KEY} {job.transformers_version} was never traced with {job.model.code}, which is today's code")
     elif release < TRACED:
         said.append(f"{KEY} {job.transformers_version} was never traced: its code was read")

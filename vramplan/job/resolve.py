@@ -359,8 +359,8 @@ class _ReplayResolver(Resolver):
             self.raw, model, precision, loss, joined=own.joined, usual=own.adapter_targets, rank=own.adapter_rank
         )
         self.assumptions += told
-        if self.raw.quantization and model is not None and model.experts is not None:
-            on_demand.tell_stacked(self, model)
+        if self.raw.quantization and model is not None:
+            on_demand.tell_whole(self, model)
         return frozen, adapter
 
     def _experts(self, model: ModelShape | None, runtime: Runtime | None) -> float | None:

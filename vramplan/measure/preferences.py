@@ -37,12 +37,13 @@ def is_preference(job: ResolvedJob) -> bool:
 
 def with_scores(job: ResolvedJob, model: Any, *, trains: bool) -> Any:
     """The model with TRL's head, and without dropout, as the trainer of DPO has it."""
+    if job.loss not in ("dpo", POLICY):
+        return model
     utils = import_module("trl.trainer.utils")
     if job.loss == "dpo":
         utils.disable_dropout_in_model(model)
-        utils.add_fused_lm_head(model, outputs=ALL_OUTPUTS if trains else ALL_OUTPUTS[:1])
-    if job.loss == POLICY:
-        utils.add_fused_lm_head(model, outputs=ALL_OUTPUTS[:2] if trains else ALL_OUTPUTS[:1])
+    count = 1 if not trains else 2 if job.loss == POLICY else len(ALL_OUTPUTS)
+    utils.add_fused_lm_head(model, outputs=ALL_OUTPUTS[:count])
     return model
 
 

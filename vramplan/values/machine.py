@@ -108,6 +108,7 @@ class Runtime(NamedTuple):
     batched_masks_since: tuple[int, int] = (4, 53)  # a causal mask of each sequence
     strided_attention_since: tuple[int, int] = (4, 56)  # and queries, keys and values as they lie
     stacked_experts_since: tuple[int, int] = (5, 0)  # the weights of all experts are one tensor
+    exact_layers_since: tuple[int, int] = (5, 5)  # bitsandbytes is given nn.Linear, and no class made of it
     # of LitGPT
     wide_norms_since: tuple[int, ...] = (0, 4, 6)  # RMSNorm multiplies by its weight in fp32
     copied_places_since: tuple[int, ...] = (0, 5, 13)  # places of LoRA's parts are copied out of their buffer
@@ -122,6 +123,11 @@ class Runtime(NamedTuple):
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
     checkpointing_settings: tuple[str, ...] | None = None  # strategies that it has a setting for; None: not known
     notes: Mapping[str, str] = MappingProxyType({})  # what its profile says of a field
+
+    @property
+    def last_with_own_layers(self) -> str:
+        """The last release of Transformers before `exact_layers_since`."""
+        return f"{self.exact_layers_since[0]}.{self.exact_layers_since[1] - 1}"
 
     def context_on(self, architecture: str | None) -> int:
         """Bytes of the CUDA context on a GPU of this architecture."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramplan.planner.candidate import NUMBERS, Candidate
-from vramplan.replay.models.capable import separates_experts
+from vramplan.replay.models.capable import own_linear, separates_experts
 from vramplan.results import OPTIMIZER, TIME, TRAINING
 from vramplan.values.job import ResolvedJob, trains_all
 
@@ -57,6 +57,7 @@ def lighter(base: ResolvedJob) -> Iterator[Candidate]:
         if base.adapter is not None and base.quantization is None:
             change: dict[str, Any] = {"quantization": QUANTIZATION, **_own_reference(base)}
             yield Candidate(change, TRAINING, few, "qlora", resets)
+        yield from _quantized_layers(base)
         yield from _quantized_experts(base)
         return
     lora = {"adapter": {"kind": "lora", "rank": RANK, "targets": ["all-linear"]}, **_own_reference(base)}
@@ -66,6 +67,16 @@ def lighter(base: ResolvedJob) -> Iterator[Candidate]:
         yield Candidate({**lora, **change}, TRAINING, words + more, "lora", resets)
     change = {**lora, "quantization": QUANTIZATION}
     yield Candidate(change, TRAINING, f"{words} in 4 bits: other results, and slower steps", "qlora", resets)
+
+
+def _quantized_layers(base: ResolvedJob) -> Iterator[Candidate]:
+    """Linear layers of a class of their own in few bits too: by another release of Transformers."""
+    own_layers, bits = own_linear(base.model.family), base.quantization
+    if own_layers is None or base.model.engine is not None or base.transformers_version is not None:
+        return
+    if bits is not None and bits.startswith(("nf4", "int8")):
+        words = f"{own_layers} in {bits} too: other results"
+        yield Candidate({"transformers_version": base.runtime.last_with_own_layers}, TRAINING, words)
 
 
 def _quantized_experts(base: ResolvedJob) -> Iterator[Candidate]:

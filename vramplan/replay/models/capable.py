@@ -67,6 +67,12 @@ def knows_old_code(name: str) -> bool:
     return own(name, "knows_old_code", False) is True
 
 
+def own_linear(name: str) -> str | None:
+    """The class made of nn.Linear that the family's linear layers are, without the head; None where they are that."""
+    found: str | None = own(name, "own_linear", None)
+    return found
+
+
 def repeats_keys_itself(model: ModelShape) -> bool:
     """Whether the attention of a model type in Transformers 4 repeated keys and values before every kernel."""
     return model.transformers_model_type in own(model.family, "with_old_attention", ())

@@ -54,10 +54,13 @@ def is_multi_query(shape: ModelShape) -> bool:
 class FalconLinear(Linear):
     """FalconLinear: a product and a sum of its own, each rounded.
 
-    Transformers takes no subclass of nn.Linear for a linear layer to quantize (integrations/bitsandbytes.py).
+    Transformers takes no subclass of nn.Linear for a linear layer to quantize, as it did before 5.5
+    (integrations/bitsandbytes.py).
     """
 
-    quantizes = False
+    def __init__(self, tape: Tape, recipe: Recipe, name: str, inputs: int, outputs: int, *, bias: bool) -> None:
+        self.quantizes = recipe.old_code.quantizes_own_layers
+        super().__init__(tape, name, inputs, outputs, recipe.weight_dtype, bias=bias)
 
     def base(self, x: Tensor) -> Tensor:
         """The layer as it is in the model."""
@@ -71,12 +74,12 @@ class Attention:
     """FalconAttention."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
+        shape = recipe.shape
         width, bias = shape.hidden_size, shape.qkv_bias
         self.recipe = recipe
         fused = width + 2 * shape.key_value_heads * shape.head_size
-        self.query_key_value = FalconLinear(tape, "query_key_value", width, fused, dtype, bias=bias)
-        self.dense = FalconLinear(tape, "dense", width, width, dtype, bias=bias)
+        self.query_key_value = FalconLinear(tape, recipe, "query_key_value", width, fused, bias=bias)
+        self.dense = FalconLinear(tape, recipe, "dense", width, width, bias=bias)
 
     def __call__(
         self, hidden: Tensor, alibi: Tensor | None, mask: Tensor, rotary: Rotary
@@ -138,10 +141,10 @@ class MLP:
     """FalconMLP."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
+        shape = recipe.shape
         width, inner, bias = shape.hidden_size, shape.intermediate_size, shape.mlp_bias
-        self.dense_h_to_4h = FalconLinear(tape, "dense_h_to_4h", width, inner, dtype, bias=bias)
-        self.dense_4h_to_h = FalconLinear(tape, "dense_4h_to_h", inner, width, dtype, bias=bias)
+        self.dense_h_to_4h = FalconLinear(tape, recipe, "dense_h_to_4h", width, inner, bias=bias)
+        self.dense_4h_to_h = FalconLinear(tape, recipe, "dense_4h_to_h", inner, width, bias=bias)
         self.act = ACTIVATIONS[shape.activation]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -191,6 +194,7 @@ class Falcon(Positions):
     """FalconForCausalLM, with its loss."""
 
     block_lists = ("h",)
+    own_linear = "FalconLinear"
     selective = SELECTIVE_OP
     head_losses = HEAD_LOSSES
     takes_padding = True
@@ -219,8 +223,8 @@ class Falcon(Positions):
             )
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32, with ALiBi too."""
-        return [4 * (self.recipe.shape.head_size // 2)] * 2
+        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32, with ALiBi too; before 5.0 once."""
+        return [4 * (self.recipe.shape.head_size // 2)] * (1 if self.recipe.old_code.one_table else 2)
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
