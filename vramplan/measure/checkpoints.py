@@ -43,6 +43,9 @@ def checkpoint(job: ResolvedJob, model: Any) -> None:
             how["context_fn"] = partial(_keep_products, job.every_second_matmul)
         switch = getattr(model, "activation_checkpointing_enable", None)  # its name since Transformers 5.23
         (switch or model.gradient_checkpointing_enable)(how)
+        # which asks nothing of a model of sounds; PEFT's example of Whisper does, and prepare_model_for_kbit_training
+        if job.checkpoint_reentrant and job.adapter is not None and model.main_input_name != "input_ids":
+            model.enable_input_require_grads()
         return
     if word == SOME_LAYERS:
         strategy = _each(job, int(strategy.partition(":")[2]))

@@ -89,10 +89,8 @@ def asks_inputs(setup: Setup) -> bool:
     Transformers' own switch for checkpointing asks for it, and whoever uses reentrant checkpoints in another way has to
     do the same (`enable_input_require_grads`): one whose input needs no gradient trains nothing.
     """
-    if asks_no_inputs(setup.model.family):
-        return False
     reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in setup.segments)
-    if setup.model.published_family is not None:  # code of another engine, which asks for nothing
+    if setup.model.published_family is not None or asks_no_inputs(setup.model.family):  # code that asks for nothing
         return reentrant
     return reentrant or every_block_is_checkpointed(setup.segments)
 
