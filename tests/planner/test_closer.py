@@ -10,7 +10,7 @@ import pytest
 from tests.cli.running import run
 from vramplan import fit
 from vramplan.job import build_job
-from vramplan.planner.decision import decide
+from vramplan.planner.decision import ALWAYS, IN_DOUBT, MOST_EVENTS, decide
 from vramplan.planner.reserving import records_of
 from vramplan.values.job import ResolvedJob
 
@@ -103,6 +103,20 @@ def test_a_gate_has_the_verdict_of_fit_where_it_is_in_doubt(share: float, tmp_pa
     (row,) = run("check", str(file), "--format", "json").document["results"]
     assert row["verdict"] == answered.verdict
     assert row["peak"]["device_bytes"] == answered.peak.device_bytes
+
+
+def test_a_gate_looks_at_a_longer_iteration_where_the_estimate_is_tight() -> None:
+    keys: dict[str, Any] = {"model": "gpt2-large", "sequence_length": 64, "activation_checkpointing": "none"}
+    keys |= {"micro_batch_size": 1, "gradient_accumulation_steps": 2}
+    elsewhere = build_job(keys | {"gpu": "h100"})
+    assert isinstance(elsewhere, ResolvedJob)
+    device = decide(elsewhere).choice.rung.peak.device
+    job = build_job(keys | {"gpu": {"name": "card", "memory": f"{device} B", "architecture": "hopper"}})
+    assert isinstance(job, ResolvedJob)
+    gate = decide(job, closer_from=IN_DOUBT)
+    assert MOST_EVENTS < gate.events < MOST_EVENTS * 2
+    assert gate.judge.simulates
+    assert gate.choice.rung.peak == decide(job, closer_from=ALWAYS).choice.rung.peak
 
 
 @pytest.mark.parametrize("strategy", ["none", "sqrt", "full"])

@@ -118,7 +118,7 @@ def is_worth_a_look(decision: Decision, closer_from: int = ALWAYS) -> bool:
         return False
     if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
         return False  # of the latter the events of a larger micro-batch are others, and each takes a replay
-    is_open = closer_from == ALWAYS and (choice.rung.verdict == TIGHT or shares_states(job))
+    is_open = choice.rung.verdict == TIGHT or shares_states(job)
     return decision.events <= MOST_EVENTS * (TIMES_IF_OPEN if is_open else 1)
 
 
