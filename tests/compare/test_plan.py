@@ -366,6 +366,19 @@ def test_plans_that_break_a_deadline_are_counted_apart(program: str) -> None:
     assert "no plan that fits keeps its limits" in run("plan", *words, *long, "--deadline", "1h").out
 
 
+def test_with_a_length_each_plan_says_how_long_the_run_takes_and_what_it_costs() -> None:
+    words = ("-m", "gpt2", "-g", "t4", "--checkpointing", "none", "--micro-batch", "1", "--no-compile", *PINNED)
+    words = (*words, "--format", "markdown")
+    out = run("plan", *words, "--tokens", "1B", "--price", "0.5", "--goodput", "1").out
+    found = re.search(r"([\d,]+) tokens/s, [\d.]+ GiB a GPU, ([\d.]+) h, ([\d.]+) USD", out)
+    assert found is not None
+    rate, hours, money = (float(one.replace(",", "")) for one in found.groups())
+    assert hours == pytest.approx(1e9 / rate / 3600, rel=0.01)
+    assert money == pytest.approx(hours * 0.5, rel=0.01)
+    assert f"| {found[2]} h | {found[3]} |" in out
+    assert "takes" not in run("plan", *words).out
+
+
 def test_a_batch_is_named_once() -> None:
     words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "1", "--runtime", "megatron", "--pipeline", "4")
     fastest = run("plan", *words, "--checkpointing", "none", "--global-batch", "16", "--attention", "sdpa").out

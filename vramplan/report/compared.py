@@ -11,7 +11,7 @@ from vramplan.report.lines import Column, Line, Span, table, wrap
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as markdown_table
 from vramplan.report.markdown import text as literal
-from vramplan.report.numbers import gib_up, text_of
+from vramplan.report.numbers import gib_against, gib_down, text_of
 from vramplan.report.scatter_svg import ScatterPoint, scatter
 from vramplan.report.times import seconds_text, three
 from vramplan.report.whole_run import duration_text, money_text
@@ -173,8 +173,10 @@ def _row(answer: Comparison, cell: Cell) -> list[Text]:
     return [
         *cell.options.values(),
         Span(verdict + (f" ({', '.join(marks)})" if marks else ""), STYLES.get(cell.verdict or "", "error")),
-        _or_dash(None if cell.device_bytes is None else text_of(gib_up(cell.device_bytes))),
-        _or_dash(None if cell.usable_bytes is None else f"{cell.usable_bytes / 2**30:.2f}"),
+        _or_dash(
+            None if cell.device_bytes is None else text_of(gib_against(cell.device_bytes, cell.usable_bytes or 0))
+        ),
+        _or_dash(None if cell.usable_bytes is None else text_of(gib_down(cell.usable_bytes))),
         _or_dash(batch),
         _or_dash(None if cell.largest_micro_batch_size is None else str(cell.largest_micro_batch_size)),
         _or_dash(cell.activation_checkpointing),

@@ -22,14 +22,15 @@ from vramplan.version import __version__
 SHOWN = 8
 LEGEND = "F the fastest, S the simple one, * on the front: no other plan needs less memory and is as fast"
 COMPOSED = ", ~ has techniques that were never traced together"
-COLUMNS = (
-    Column(""),
+MARK, OPTIONS = Column(""), Column("options", fluid=True)
+FIGURES = (
     Column("GiB", right=True),
     Column("batch", right=True, drop=2),
     Column("rate/s", right=True),
     Column("MFU", right=True, drop=1),
-    Column("options", fluid=True),
 )
+WHOLE_RUN = (Column("takes", right=True, drop=3), Column("USD", right=True, drop=4))
+"""Where a length is asked: of the fastest and the simple plan they stand above the table too."""
 
 
 def document(answer: Search) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def text(answer: Search, *, width: int) -> list[Line]:
         places = _places(answer)
         legend = LEGEND + (COMPOSED if any(answer.plans[place].cell.is_composed for place in places) else "")
         lines += [(), *wrap([Span(legend, "muted")], width, first=0, rest=2)]
-        lines += [*table(COLUMNS, [_row(answer, place) for place in places], width, indent=0)]
+        lines += [*table(_columns(answer), [_row(answer, place) for place in places], width, indent=0)]
     if len(answer.ladder) > 1:
         lines += [(), (Span("What each choice of the fastest plan bought", "heading"),)]
         rows = [_step(step.option, step.verdict, step.device_bytes, step.gain) for step in answer.ladder]
@@ -66,7 +67,7 @@ details = text
 def markdown(answer: Search) -> str:
     """The same for a page."""
     rows = [[literal(cell) for cell in _row(answer, place)] for place in _places(answer)]
-    heads = [column.title + (":" if column.right else "") for column in COLUMNS]
+    heads = [column.title + (":" if column.right else "") for column in _columns(answer)]
     return page([[f"- {literal(words)}" for words in summary(answer)], list(markdown_table(heads, rows))])
 
 
@@ -99,7 +100,7 @@ def summary(answer: Search) -> list[str]:
         return ["interrupted: no plan was found up to then", *said]
     if answer.fastest is None:
         if answer.nearest is not None:
-            said.insert(0, f"nearest  {_words(answer.nearest)}, {_taken(answer.nearest.cell)}")
+            said.insert(0, f"nearest  {_words(answer.nearest)}")
         return [*said, "no plan that fits keeps its limits" if answer.over_limits else "no plan fits"]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")
@@ -111,10 +112,18 @@ def summary(answer: Search) -> list[str]:
     return said
 
 
-def _taken(cell: Cell) -> str:
-    """What a whole run takes."""
-    taken = [duration_text(cell.wall_seconds)] if cell.wall_seconds is not None else []
-    return ", ".join([*taken, *([f"{money_text(cell.cost_usd)} USD"] if cell.cost_usd is not None else [])])
+def _columns(answer: Search) -> list[Column]:
+    return [MARK, *FIGURES, *(WHOLE_RUN if _has_length(answer) else ()), OPTIONS]
+
+
+def _has_length(answer: Search) -> bool:
+    return any(plan.cell.wall_seconds is not None for plan in answer.plans)
+
+
+def _taken(cell: Cell) -> tuple[str | None, str | None]:
+    """How long a whole run takes, and what it costs."""
+    time = None if cell.wall_seconds is None else duration_text(cell.wall_seconds)
+    return time, None if cell.cost_usd is None else money_text(cell.cost_usd)
 
 
 def _words(plan: Plan) -> str:
@@ -125,7 +134,9 @@ def _words(plan: Plan) -> str:
     for option, value in (("--micro-batch", cell.micro_batch_size), ("--steps", cell.gradient_accumulation_steps)):
         if option not in plan.flags.split():
             words.append(f"{option} {value}")
-    return f"{' '.join(words)}: {rate}, {text_of(gib_up(cell.device_bytes or 0))} GiB a GPU"
+    time, money = _taken(cell)
+    figures = [rate, f"{text_of(gib_up(cell.device_bytes or 0))} GiB a GPU", time, money and f"{money} USD"]
+    return f"{' '.join(words)}: {', '.join(figure for figure in figures if figure)}"
 
 
 def _places(answer: Search) -> list[int]:
@@ -156,6 +167,7 @@ def _row(answer: Search, place: int) -> list[str]:
         f"{cell.micro_batch_size}x{cell.gradient_accumulation_steps}",
         f"{rate:,.0f}" if rate >= 99.5 else three(rate),
         "-" if cell.mfu_percent is None else f"{cell.mfu_percent:.0f}%",
+        *([one or "-" for one in _taken(cell)] if _has_length(answer) else []),
         plan.flags or "plain",
     ]
 
