@@ -210,6 +210,17 @@ def test_the_famous_no_offers_what_would_do() -> None:
     assert answer["recommended"]["largest_micro_batch_size"] > 0  # what would do
 
 
+@pytest.mark.parametrize("words", [("fit", "gpt2", "foo"), ("check", "no.yaml"), ("gpus", "foo"), ("fit", "--foo")])
+def test_an_error_is_an_object_also_with_the_short_option(words: tuple[str, ...]) -> None:
+    assert run(*words, "--json").out == run(*words, "--format", "json").out != ""
+
+
+@pytest.mark.parametrize("words", [("gpus", "t4"), ("runtimes",), ("profiles", "diff", "t4", "v100")])
+def test_lists_take_the_short_option_too(words: tuple[str, ...]) -> None:
+    assert run(*words, "--json") == run(*words, "--format", "json")
+    assert run(*words, "--yaml") == run(*words, "--format", "yaml")
+
+
 def test_the_text_says_what_the_json_says() -> None:
     words = ("-m", "gpt2-xl", "-g", "v100")
     answer, text = fit(*words), run("fit", *words, "--details").out

@@ -50,7 +50,6 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
 @pytest.mark.parametrize(
     ("words", "right"),
     [
-        (("fit", "gpt2", "-g", "v100", "--csv"), "--format csv"),
         (("fit", "gpt2", "-g", "v100", "-o", "json"), "--format json"),
         (("fit", "gpt2", "-g", "v100", "--output", "out.json"), "> FILE"),
         (("fit", "gpt2", "-g", "v100", "--task", "cls"), "the task belongs to the model"),
@@ -58,8 +57,16 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("fit", "gpt2", "-g", "v100", "--days", "3"), "--deadline 3d is a limit"),
         (("fit", "gpt2", "-g", "v100", "--full"), "full fine-tuning is what is planned"),
         (("fit", "gpt2", "-g", "v100", "--no-flash"), "--attention efficient"),
-        (("fit", "gpt2", "-g", "v100", "--grad-ckpt"), "--checkpointing full"),
-        (("fit", "gpt2", "-g", "v100", "--ga", "4"), "--gradient-accumulation-steps N"),
+        (("fit", "gpt2", "-g", "v100", "--int8"), "--weight-dtype int8 or --quantization int8"),
+        (("fit", "gpt2", "-g", "v100", "--within", "5"), "vramplan plan has it"),
+        (("compare", "gpt2", "-g", "v100", "--emit", "trl"), "vramplan fit, checkpoints and plan have it"),
+        (("check", "jobs.yaml", "--junit"), "--format junit > OUT.xml"),
+        (("fit", "gpt2", "-g", "cuda:0"), "--gpu local"),
+        (("fit", "gpt2", "-g", "-5 GiB"), "a size is digits and a unit"),
+        (("fit", "gpt2", "-g", "t4,v100"), "`vramplan compare` takes a list"),
+        (("fit", "gpt2", "RTX 9999"), "--gpu 'RTX 9999'"),
+        (("fit", "gpt2"), "`vramplan compare -g all` looks for the cheapest that fits"),
+        (("fit", "gpt2", "-g", "8xv100", "--fsdp", "--zero", "3"), "as --fsdp and as --zero 3"),
         (("help", "fit"), "vramplan fit --help"),
         (("version",), "--version prints it"),
         (("list", "gpus"), "did you mean gpus?"),
@@ -71,6 +78,30 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
 )
 def test_an_option_or_a_command_names_what_is_meant(words: tuple[str, ...], right: str) -> None:
     assert right in refused(*words).err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("--dpo",), ("--loss", "dpo")),
+        (("--adafactor",), ("--optimizer", "adafactor")),
+        (("--8bit-adam",), ("--optimizer", "adamw-8bit")),
+        (("--use-unsloth", "--lora"), ("--runtime", "unsloth", "--lora")),
+        (("--tf32",), ("--precision", "tf32")),
+    ],
+)
+def test_a_value_as_an_option_is_read_and_said(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    words = ("fit", "llama-3.2-1b", "-g", "h100", "--micro-batch", "1", "--print", "job,peak")
+    found = run(*words, *typed)
+    assert found.err == f"note: {typed[0]} is read as {meant[0]} {meant[1]}\n"
+    assert found.out == run(*words, *meant).out
+    assert run(*words[:-2], "--quiet", *typed).err == ""
+
+
+def test_a_list_or_a_size_stands_behind_a_model() -> None:
+    words = ("--seq", "128", "--print", "cells")
+    assert run("compare", "gpt2", "t4,v100", *words).out == run("compare", "gpt2", "-g", "t4,v100", *words).out
+    assert run("fit", "gpt2", "24 GiB", "--print", "name").out == "gpt2 on 24 GiB\n"
 
 
 @pytest.mark.parametrize("model", ["facebook/dinov2-large", "facebook/esm2_t33_650M_UR50D", "ultralytics/yolov8"])

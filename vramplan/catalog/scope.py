@@ -95,6 +95,7 @@ GPUS = (
         r"(amd-?)?(radeon.*|(rx-?)?[5-9]\d\d\d-?xtx?|rx-?[5-9]\d\d\d.*|w[67][689]00.*|rdna.*|vega.*|strix.*)", RADEON
     ),
     Scope(r"(aws-?)?(trn\d.*|inf\d.*|trainium.*|inferentia.*)", TRAINIUM),
+    Scope(r"cuda(:\d+)?|gpu(:?\d+)?", "the GPU of this machine is --gpu local, the second of several local:1"),
     Scope(r"cpu", "training on a CPU is not modelled; states that live on the host are: --offload optimizer"),
     Scope(r"(g4dn|p3)([-.].*)?", "an AWS instance: g4dn has --gpu t4, p3 has --gpu v100-16gb"),
     Scope(

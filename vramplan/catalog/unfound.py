@@ -24,6 +24,7 @@ _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
 OF_ALL = f"vramplan compare -g {EVERY_GPU} looks at every GPU whose rent is published, and names the cheapest that fits"
+NEARLY_A_SIZE = re.compile(r"\s*[-+\d.,_e]+\s*[kmgt]i?b\s*", re.IGNORECASE)
 NEAR_FAMILY = 0.7  # as the beginnings of two models of one kind: llama and lama, gemma and gema
 NEAR_WORD = 0.75  # as of `all` and a word with a letter more or less
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
@@ -35,6 +36,10 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     names = list(by_name)
     label = LABELS[kind]
     hint = _of_instance(name, dirs) if kind == "gpus" else None
+    if kind == "gpus" and NEARLY_A_SIZE.fullmatch(name):
+        hint = "a size is digits and a unit, as in '24 GiB'"
+    if kind in ("gpus", "models") and "," in name:
+        hint = "`vramplan compare` takes a list"
     hint = hint or out_of(kind, name) or (OF_ALL if kind == "gpus" and slug(name) in ASKS_FOR_ANY else None)
     if hint is None and len(name) <= LONGEST:
         word, named = slug(name), _named_by_words(by_name)

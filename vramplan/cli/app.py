@@ -174,7 +174,9 @@ def _document_format(words: list[str]) -> str | None:
     Parsing may have failed: read the words.
     """
     asked = "text"
+    short = named("vramplan.options.shortcuts:FORMATS")
     for i, word in enumerate(words):
+        asked = short[word][1] if word in short else asked
         if word == "--format" and i + 1 < len(words):
             asked = words[i + 1]
         elif word.startswith("--format="):

@@ -90,7 +90,10 @@ class Commands(TyperGroup):
                 args[0], [*COMMANDS, *OTHER_NAMES]
             )
             ctx.fail(f"no such command {args[0]!r}" + (f" ({hint})" if hint else ""))
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, TyperGroup):  # whose commands read their options as click does
+            rest = [word for one in rest for word in named("vramplan.options.shortcuts:FORMATS").get(one, (one,))]
+        return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of `--help`, without building a command."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramplan.catalog.locate import shipped_called
+from vramplan.options.option import WORD, Option
 from vramplan.options.spellings import bare
 from vramplan.options.table import TABLE
 
@@ -17,6 +18,7 @@ SCHEDULE = "it changes neither memory nor the time of a step; the length of a ru
 FILES = "give the file itself, as in `vramplan fit axolotl.yaml --gpu rtx-4090`; a job of a job file is --job FILE#NAME"
 
 MOST_VALUES = 3  # named instead of an option that is a value
+MOST_COMMANDS = 6  # named instead of an option that they have and this one has not
 
 OPTIONS = {
     SERVING: (
@@ -51,9 +53,11 @@ OPTIONS = {
         "full",
         "sft",
     ),
-    "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
+    "--optimizer adamw-8bit": ("8bit-adam", "use-8bit-adam", "adam-8bit", "adam8bit", "8bit-optimizer", "bnb"),
     "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
     "--format csv": ("csv",),
+    "`vramplan check FILE --format junit > OUT.xml` writes it": ("junit", "junit-xml", "xml", "junitxml"),
+    "`vramplan check FILE --format github` writes annotations": ("github", "gha", "annotations"),
     "--format markdown": ("markdown", "md"),
     "--format yaml": ("yaml", "yml"),
     "--format json, yaml, csv or markdown says how the answer is written; `> FILE` behind the command, where to": (
@@ -70,8 +74,8 @@ OPTIONS = {
         *("hours", "days", "duration", "max-hours", "time-limit", "walltime"),
     ),
     "--attention efficient or --attention eager": ("no-flash", "no-flash-attn", "no-flash-attention"),
-    "--gradient-accumulation-steps N": ("accum", "accumulate", "ga", "gas", "grad-accum-steps", "acc-steps"),
-    "--checkpointing full": ("checkpoint-activations", "activation-checkpoint", "grad-ckpt", "ckpt"),
+    "--gradient-accumulation-steps N": ("accumulate",),
+    "--checkpointing full": ("checkpoint-activations", "activation-checkpoint", "ckpt"),
 }
 """What to do, and the options without their dashes that ask for it."""
 
@@ -113,20 +117,61 @@ def option(name: str, command: Any) -> str | None:
     return _value(word, declared)
 
 
+def one_setting(name: str, command: Any) -> tuple[str, str] | None:
+    """The option and the value that an option without a value can only mean: `--dpo` is `--loss dpo`.
+
+    None where it may mean several things, or needs a value.
+    """
+    word, declared = name.lstrip("-"), {one for parameter in command.params for one in parameter.opts}
+    for meant, words in OPTIONS.items():
+        if word in words:
+            setting = meant.split(" ")
+            is_one = len(setting) == 2 and setting[0] in declared and setting[1].islower()
+            return (setting[0], setting[1]) if is_one else None
+    if "--runtime" in declared and (runtime := _runtime(word)) is not None:
+        return "--runtime", runtime
+    found = [row for row, one in _valued(word, declared) if bare(word) == one]
+    if len(found) != 1 or not found[0].everyday or found[0].kind != WORD:
+        return None
+    return found[0].option, bare(word)
+
+
+def elsewhere(name: str, above: Any) -> str | None:
+    """The commands that have an option, of the group `above` them; None where none has it."""
+    if above is None:
+        return None
+    group = above.command
+    having = [
+        one
+        for one in group.list_commands(above)
+        for parameter in group.get_command(above, one).params
+        if name in (*parameter.opts, *parameter.secondary_opts)
+    ]
+    if not having or len(having) > MOST_COMMANDS:
+        return None
+    *most, last = having
+    return f"vramplan {', '.join(most) + ' and ' if most else ''}{last} {'have' if most else 'has'} it"
+
+
 def _value(word: str, declared: set[str]) -> str | None:
     """The options that have the word among their values, be it as another spelling or as the beginning of one.
 
     Where everyday options have it, the rest are not named.
     """
+    found = _valued(word, declared)
+    named = [one for one in found if one[0].everyday] or found
+    return " or ".join(f"{row.option} {one}" for row, one in named[:MOST_VALUES]) or None
+
+
+def _valued(word: str, declared: set[str]) -> list[tuple[Option, str]]:
+    """The options that have the word among their values, and the value."""
     word = bare(word)
     rows = [row for row in TABLE if row.option in declared and row.words]
-    found = (
+    return (
         [(row, word) for row in rows if word in row.words]
         or [(row, word) for row in rows if word in (row.spellings or {})]
         or [(row, one) for row in rows for one in row.words if one.startswith((f"{word}-", f"{word}:"))]
     )
-    named = [one for one in found if one[0].everyday] or found
-    return " or ".join(f"{row.option} {one}" for row, one in named[:MOST_VALUES]) or None
 
 
 def _runtime(word: str) -> str | None:

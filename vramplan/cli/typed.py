@@ -111,6 +111,7 @@ NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and
 class _WordsReader:
     def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
         self.command, self.context, self.words = command, context, list(words)
+        self.is_quiet = not {"-q", "--quiet"}.isdisjoint(words)
         self.declared = names_of(command)
         self.takes_model = "--model" in self.declared and not any(
             one.param_type_name == "argument" for one in command.params
@@ -166,11 +167,18 @@ class _WordsReader:
         gpu = self.declared.get("--gpu")
         if gpu is None or any(one.parameter is gpu for one in found):
             return False
-        counted = named("vramplan.job.spelled:counted")(word)
         called = named("vramplan.catalog.locate:shipped_called")
         if not behind and called("models", word) is not None:
             return False
-        return called("gpus", word if counted is None else counted[1]) is not None
+        return all(self._names_a_gpu(one, behind=behind) for one in word.split(","))
+
+    @staticmethod
+    def _names_a_gpu(word: str, *, behind: bool) -> bool:
+        counted = named("vramplan.job.spelled:counted")(word)
+        name = word.strip() if counted is None else counted[1]
+        if behind and named("vramplan.job.keyed:is_size")(name):
+            return True
+        return named("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
 
     def _meant(self, model: str, word: str) -> str:
         """What a second word without an option may be: more of the model's name, or a GPU."""
@@ -187,7 +195,8 @@ class _WordsReader:
             return f"it is a value of {other.option}"
         if word.isdecimal():
             return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
-        return f"the model is named already; a GPU is given as --gpu {word}"
+        quoted = named("vramplan.options.flags:quoted")(word)
+        return f"the model is named already; a GPU is given as --gpu {quoted}"
 
     def _option(self, word: str) -> list[TypedOption]:
         spelling, equals, value = word.partition("=")
@@ -211,14 +220,23 @@ class _WordsReader:
             return [self._of(self.declared[plain], spelling, plain, given)]
         other = other_names(self.command).get(plain)
         if other is not None:
-            if plain in LEFT_OPEN and not {"-q", "--quiet"} & set(self.words):
-                named("vramplan.cli.output:say")(f"note: {spelling} is read as {other}, {LEFT_OPEN[plain]}")
+            if plain in LEFT_OPEN:
+                self._tell(f"{spelling} is read as {other}, {LEFT_OPEN[plain]}")
             return [self._of(self.declared[other], spelling, other, given)]
         shortcut = shortcuts(self.command).get(plain)
         if shortcut is not None:
             return self._shortcut(shortcut, spelling, given)
-        self._unknown(spelling)
-        raise AssertionError
+        setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
+        if setting is None:
+            self._unknown(spelling)
+        option, value = setting
+        self._tell(f"{spelling} is read as {option} {value}")
+        return [TypedOption(self.declared[option], spelling, value, option, is_shortcut=True)]
+
+    def _tell(self, said: str) -> None:
+        """How something is read, where nothing is to be quiet."""
+        if not self.is_quiet:
+            named("vramplan.cli.output:say")(f"note: {said}")
 
     def _of(self, parameter: Any, spelling: str, name: str, given: str | None) -> TypedOption:
         if not parameter.is_flag:
@@ -265,6 +283,8 @@ class _WordsReader:
             value = said
         if not shortcut.means:
             return [TypedOption(NODES, spelling, value)]
+        if shortcut.metavar:
+            return self._meaning(shortcut.means, f"{spelling} {value}", str(value).lower())
         return self._meaning(shortcut.means, spelling, (value or spelling.lstrip("-")).lower())
 
     def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[TypedOption]:
@@ -281,8 +301,10 @@ class _WordsReader:
     def _hint(self, name: str) -> str | None:
         plain = name.lower().replace("_", "-")
         meant = named("vramplan.cli.meant:option")(plain, self.command)
-        if meant is not None:
-            return str(meant)
+        elsewhere = named("vramplan.cli.meant:elsewhere")
+        found = meant or elsewhere(plain, self.context.parent)
+        if found is not None:
+            return str(found)
         others = {**other_names(self.command), **{name: name for name in shortcuts(self.command)}}
         known = [*self.declared, HELP_ALL, *others]
         close = near_matches(plain, known)
@@ -309,7 +331,10 @@ def _is_file(word: str) -> bool:
 HELPS = ("--help", "-h")
 
 LEFT_OPEN = {
-    **dict.fromkeys(("--batch-size", "--batch", "--bs", "--train-batch-size"), "the batch of one GPU and forward pass"),
+    **dict.fromkeys(
+        ("--batch-size", "--batchsize", "--batch", "--bs", "--train-batch-size"),
+        "the batch of one GPU and forward pass",
+    ),
     "--dtype": "which leaves the weights in the type that the program loads; that is --weight-dtype",
 }
 """Names that mean other things in other programs, and how they are read."""

@@ -35,6 +35,12 @@ def _switch(
     return Shortcut(flags, means, help, panel, value=yes, unless="false|0|no|off|none", denied=denied)
 
 
+OF_FORMAT = (
+    Shortcut(("--json",), ("--format", "json"), "Same as --format json.", OUTPUT),
+    Shortcut(("--yaml",), ("--format", "yaml"), "Same as --format yaml.", OUTPUT),
+)
+FORMATS = {flag: one.means for one in OF_FORMAT for flag in one.flags}
+
 SHORTCUTS = (
     Shortcut(("--lora",), ("--adapter", "lora"), "LoRA: same as --adapter lora.", ADAPTERS, True),
     Shortcut(("--qlora",), ("--adapter", "qlora"), "QLoRA: same as --adapter lora --quantization nf4.", ADAPTERS, True),
@@ -46,7 +52,7 @@ SHORTCUTS = (
     _switch(("--fp32",), ("--precision", "fp32"), PRECISION),
     _switch(("--fp8", "--float8", "--enable-fp8"), ("--precision", "fp8"), PRECISION),
     _switch(
-        ("--gradient-checkpointing", "--grad-checkpointing", "--use-gradient-checkpointing", "--gc"),
+        ("--gradient-checkpointing", "--grad-checkpointing", "--use-gradient-checkpointing", "--grad-ckpt", "--gc"),
         ("--checkpointing", "full"),
         CHECKPOINTING,
         denied=("--checkpointing", "none"),
@@ -97,6 +103,5 @@ SHORTCUTS = (
         True,
         metavar="N",
     ),
-    Shortcut(("--json",), ("--format", "json"), "Same as --format json.", OUTPUT),
-    Shortcut(("--yaml",), ("--format", "yaml"), "Same as --format yaml.", OUTPUT),
+    *OF_FORMAT,
 )

@@ -56,6 +56,7 @@ PARALLEL_ROWS = (
             "--num-devices",
             "--devices",
             "--world-size",
+            "--num-processes",
             "--data-parallel",
             "--data-parallel-size",
             "--dp",
@@ -66,13 +67,13 @@ PARALLEL_ROWS = (
         "tensor",
         "Tensor parallelism: GPUs that share each matrix.",
         "Where the code of the runtime splits it.",
-        also=("--tp", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
+        also=("--tp", "--tp-size", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
     ),
     _devices(
         "pipeline",
         "Pipeline parallelism: stages.",
         "Where the code of the runtime splits it.",
-        also=("--pp", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
+        also=("--pp", "--pp-size", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
     ),
     _parallel(
         "schedule",
@@ -97,13 +98,13 @@ PARALLEL_ROWS = (
         "context",
         "Context parallelism: GPUs that share each sequence.",
         "Where the code of the runtime splits it.",
-        also=("--cp", "--context-parallel", "--context-parallel-size"),
+        also=("--cp", "--cp-size", "--context-parallel", "--context-parallel-size"),
     ),
     _devices(
         "expert",
         "Expert parallelism: data-parallel GPUs that share the experts.",
         "Where the code of the runtime splits them.",
-        also=("--ep", "--expert-parallel", "--expert-parallel-size", "--expert-model-parallel-size"),
+        also=("--ep", "--ep-size", "--expert-parallel", "--expert-parallel-size", "--expert-model-parallel-size"),
     ),
     _parallel(
         "sequence_parallel",
@@ -350,7 +351,7 @@ PARALLEL_ROWS = (
         maximum=MAX_DEVICES,
         usual="all, but at most 8",
         note="What is [offloaded](zero.md#offloading) lives there.",
-        also=("--gpus-per-node", "--nproc-per-node"),
+        also=("--gpus-per-node", "--num-gpus-per-node", "--nproc-per-node"),
     ),
     _parallel(
         "node_bandwidth",

@@ -58,6 +58,7 @@ RUN_ROWS = (
         usual="no length",
         note="Padding counts. With a length the answer has steps, hours, cost and energy ([cost](cost.md)).",
         metavar="COUNT",
+        also=("--num-tokens", "--n-tokens", "--total-tokens", "--train-tokens"),
         section=RUN,
     ),
     Option(
@@ -67,6 +68,7 @@ RUN_ROWS = (
         usual="no length",
         note="Sequences, pairs or images. In place of `tokens`.",
         metavar="COUNT",
+        also=("--num-samples", "--n-samples", "--dataset-size"),
         section=RUN,
     ),
     Option(
@@ -108,6 +110,7 @@ RUN_ROWS = (
         note="One number, or the lowest and the highest, with a likely one between them if there are three. "
         "Published prices are [profiles](cost.md#prices).",
         metavar="USD",
+        also=("--price-per-hour", "--hourly-price", "--gpu-price", "--cost-per-hour"),
         section=RUN,
     ),
     Option(
