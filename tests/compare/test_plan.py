@@ -26,6 +26,7 @@ from vramplan.errors import InputError
 from vramplan.planner.budget import RESERVED_PERCENT
 from vramplan.planner.plain import gathered_bytes, least_bytes, plain_setup
 from vramplan.report.json import schema
+from vramplan.report.scatter_svg import FEW, LEFT, RIGHT, ScatterPoint, scatter
 from vramplan.results.compared import Cell
 from vramplan.values.job import ResolvedJob
 
@@ -425,7 +426,21 @@ def test_the_picture_has_a_point_for_each_run_and_lists_the_front(words: tuple[s
     runs = found.get("plans") or [one for one in found["cells"] if one["verdict"] == "fits"]
     assert len(points) == len(runs)
     listed = [text for text in picture.itertext() if " GiB, " in text]
-    assert len(listed) == sum(point.get("r") == "5" for point in points) > 0
+    assert any(point.get("r") == "5" for point in points)
+    assert len(listed) == len(points) <= FEW
+
+
+@pytest.mark.parametrize("gibs", [[29.4, 29.8, 29.9], [19.8, 68.1], [5.0], [3.0] * 13])
+def test_a_picture_begins_where_its_points_are_and_keeps_their_numbers_apart(gibs: list[float]) -> None:
+    runs = [ScatterPoint(gib, 2000.0 + number, f"run {number}", number == 0) for number, gib in enumerate(gibs)]
+    picture = ElementTree.fromstring(scatter(runs, "runs", "tokens/s"))
+    across = sorted(float(one.get("cx", "")) for one in picture.iter("{http://www.w3.org/2000/svg}circle"))
+    assert LEFT <= across[0] <= across[-1] <= RIGHT
+    if len(set(gibs)) == 3:
+        assert across[-1] - across[0] > (RIGHT - LEFT) / 2
+    numbers = [one for one in picture.iter("{http://www.w3.org/2000/svg}text") if one.get("font-size") == "11"]
+    assert len(numbers) == (len(runs) if len(runs) <= FEW else 1)
+    assert len({(one.get("x"), one.get("y")) for one in numbers}) == len(numbers)
 
 
 def test_a_plan_for_a_job_of_a_file(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ NAMES = """\
 
 These are taken in every command that takes a job; case does not matter, and `_` and `-` are the same.
 What such a name leaves open is in the assumptions of an answer.
-A word that can only be one value of an everyday option is read as that option, and a note says so: `--dpo` is `--loss dpo`.
+A word that can only be one value of an everyday option is read as that, with a note: `--dpo` is `--loss dpo`.
 """
 
 

@@ -77,7 +77,7 @@ def picture(answer: Search) -> str:
         point_of(plan.cell, plan.flags or "plain", is_front=place in answer.front)
         for place, plan in enumerate(answer.plans)
     ]
-    return scatter(points, f"{answer.fits:,} plans that fit", unit_of(plan.cell for plan in answer.plans))
+    return scatter(points, f"{len(points):,} plans that fit", unit_of(plan.cell for plan in answer.plans))
 
 
 def summary(answer: Search) -> list[str]:
