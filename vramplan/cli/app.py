@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from vramplan.cli import named
-from vramplan.cli.commands import HELP, Commands
+from vramplan.cli.commands import COMMANDS, HELP, Commands, build
 from vramplan.cli.output import DOCUMENTS, dumps, say, write
+from vramplan.cli.typed import names_of
 from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
 from vramplan.version import __version__
@@ -174,7 +175,8 @@ def _document_format(words: list[str]) -> str | None:
     Parsing may have failed: read the words.
     """
     asked = "text"
-    short = named("vramplan.options.shortcuts:FORMATS")
+    own = names_of(build(words[0])) if words and words[0] in COMMANDS else {}  # as `timeline --json FILE`
+    short = {flag: means for flag, means in named("vramplan.options.shortcuts:FORMATS").items() if flag not in own}
     for i, word in enumerate(words):
         asked = short[word][1] if word in short else asked
         if word == "--format" and i + 1 < len(words):

@@ -12,6 +12,30 @@ from vramplan.errors import UsageError
 MOST_WAIT_SECONDS = 2.0  # for who reads a pipe: it may be started beside us
 
 
+OTHER_PICTURES = (".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".eps", ".ps", ".html")
+
+
+def check_picture(path: str | None, option: str) -> None:
+    """Refuse the file of a picture that cannot be written, before the work whose answer is drawn."""
+    if path is None:
+        return
+    if not path:
+        raise UsageError("needs the name of a file", key=option)
+    stem, ending = os.path.splitext(path)
+    if ending.lower() in OTHER_PICTURES:
+        hint = f"name it {stem}.svg; a browser or rsvg-convert makes other pictures of it"
+        raise UsageError(f"the picture is SVG, and {path!r} ends as another kind", key=option, hint=hint)
+    if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
+        raise _refused(path, "no such file or directory", option)
+    if os.path.isdir(path):
+        raise _refused(path, "it is a folder", option)
+
+
+def _refused(path: str, why: str, option: str) -> UsageError:
+    hint = "name a file in a folder that is there and can be written to"
+    return UsageError(f"cannot write {path!r}: {why[0].lower()}{why[1:]}", key=option, hint=hint)
+
+
 def save(path: str, text: str, option: str) -> None:
     """Put `text` (UTF-8) into a file, replacing one that is there only when all of it is on the disk.
 
@@ -32,9 +56,7 @@ def save(path: str, text: str, option: str) -> None:
             raise PermissionError(None, "it is write-protected", path)
         _replace(target, text, mode)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        hint = "name a file in a folder that is there and can be written to"
-        raise UsageError(f"cannot write {path!r}: {why[0].lower()}{why[1:]}", key=option, hint=hint) from None
+        raise _refused(path, getattr(error, "strerror", None) or str(error), option) from None
 
 
 def _opened(target: str) -> int:

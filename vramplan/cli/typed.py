@@ -262,6 +262,9 @@ class _WordsReader:
         row = named("vramplan.options.table:parameters")().get(parameter.name)
         known = getattr(row, "words", ()) if row is not None else ()
         hint = f" ({', '.join(known)})" if known else ""
+        as_format = named("vramplan.options.shortcuts:FORMATS").get(spelling)
+        if as_format is not None:  # of a command that writes a file of it
+            hint = f" ({' '.join(as_format)} prints it)"
         self.context.fail(f"Option {spelling!r} requires an argument{hint}.")
 
     def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[TypedOption]:

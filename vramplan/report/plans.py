@@ -20,6 +20,7 @@ from vramplan.results.plans import Plan, Search
 from vramplan.version import __version__
 
 SHOWN = 8
+NONE_FITS = "no plan fits: `vramplan fit` with the same options says what is missing, and what would make it fit"
 LEGEND = "F the fastest, S the simple one, * on the front: no other plan needs less memory and is as fast"
 COMPOSED = ", ~ has techniques that were never traced together"
 MARK, OPTIONS = Column(""), Column("options", fluid=True)
@@ -101,7 +102,7 @@ def summary(answer: Search) -> list[str]:
     if answer.fastest is None:
         if answer.nearest is not None:
             said.insert(0, f"nearest  {_words(answer.nearest)}")
-        return [*said, "no plan that fits keeps its limits" if answer.over_limits else "no plan fits"]
+        return [*said, "no plan that fits keeps its limits" if answer.over_limits else NONE_FITS]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")
     said.insert(0, f"fastest  {_words(answer.plans[answer.fastest])}")

@@ -16,7 +16,7 @@ from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
 from vramplan.cli.runs.jobs import any_job_of, asked_of, place_of
-from vramplan.cli.save import save
+from vramplan.cli.save import check_picture, save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job, read_job_file
@@ -48,6 +48,7 @@ def compare(
 ) -> None:
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
+    check_picture(svg, "--svg")
     folders = _folders(profiles)
     asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
     typed = {name: value for name, value in given.items() if value is not None}
@@ -132,6 +133,7 @@ def scale(
 ) -> None:
     """Run `vramplan scale` with the values of its options."""
     out = output(output_format, key, quiet)
+    check_picture(svg, "--svg")
     asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
     of_file = job is not None or asked is not None
     if not of_file:

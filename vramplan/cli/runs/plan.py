@@ -19,7 +19,7 @@ from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.cli.runs.compare import flag_of, values_of
 from vramplan.cli.runs.jobs import asked_of, run_of
-from vramplan.cli.save import save
+from vramplan.cli.save import check_picture, save
 from vramplan.engines import engine_of
 from vramplan.errors import InputError, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
@@ -56,6 +56,7 @@ def plan(
 ) -> None:
     """Run `vramplan plan` with the values of its options."""
     to = output(output_format, key, quiet)
+    check_picture(svg, "--svg")
     folders = [Path(one) for one in profiles or ()]
     emission = None
     if job is not None and (engine or folder or force):

@@ -9,7 +9,7 @@ from typing import Any
 from vramplan.answers.timeline import timeline as timeline_of
 from vramplan.cli.output import dumps, emit, output, write
 from vramplan.cli.runs.jobs import asked_of, job_of
-from vramplan.cli.save import save
+from vramplan.cli.save import check_picture, save
 from vramplan.errors import UsageError
 from vramplan.planner.decision import ALWAYS, decide
 from vramplan.report.timeline import document
@@ -35,6 +35,7 @@ def timeline(
 ) -> None:
     """Run `vramplan timeline` with the values of its options."""
     to = output(output_format, key, quiet)
+    check_picture(svg, "--svg")
     _check(svg, json_file, to)
     _check_drawn(svg, height, zoom, to)
     asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
