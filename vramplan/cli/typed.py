@@ -229,6 +229,7 @@ class _WordsReader:
         setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
         if setting is None:
             self._unknown(spelling)
+            raise AssertionError
         option, value = setting
         self._tell(f"{spelling} is read as {option} {value}")
         return [TypedOption(self.declared[option], spelling, value, option, is_shortcut=True)]
