@@ -70,6 +70,7 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("timeline", "gpt2", "-g", "v100", "--json"), "--format json prints it"),
         (("plan", "gpt2", "-g", "v100", "--svg", "x.png"), "name it x.svg"),
         (("compare", "gpt2", "t4,v100", "--svg", "no/x.svg"), "cannot write 'no/x.svg'"),
+        (("fit", "--params", "7B", "-g", "v100"), "--model 7B --runtime textbook"),
         (("help", "fit"), "vramplan fit --help"),
         (("version",), "--version prints it"),
         (("list", "gpus"), "did you mean gpus?"),

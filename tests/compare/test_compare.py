@@ -215,7 +215,7 @@ def test_what_is_said_where_nothing_can_be_ranked() -> None:
     assert "no run has a rate or a price to compare" in bare.out
     assert "none of them fits" not in bare.out
     assert "the rates of 24 GiB are not known" in refused("plan", "-m", "gpt2", "-g", "24 GiB").err
-    wrong = run("scale", "-m", "llama-3.1-8b", "-g", "h100", "--runtime", "megatron", "--tensor", "two", "--gpus", "2")
+    wrong = run("scale", "-m", "gpt2", "-g", "h100", "--gpus", "2,4", "--global-batch", "7")  # other batches are near
     assert "2 of 2 cannot be computed" in wrong.out
     assert "none of them fits" not in wrong.out
     assert "no number of these GPUs" not in wrong.out
@@ -401,3 +401,10 @@ def test_what_a_task_of_another_process_raises_is_raised_here() -> None:
     assert done([2, 4, 8, 16], inverse, 2) == [0.5, 0.25, 0.125, 0.0625]
     with pytest.raises(ZeroDivisionError):
         done([1, 0, 2], inverse, 2)
+
+
+@pytest.mark.parametrize("words", [("scale", "gpt2", "-g", "t4"), ("compare", "gpt2", "-g", "t4,v100")])
+def test_runs_that_are_all_refused_for_one_reason_are_refused_once(words: tuple[str, ...]) -> None:
+    ran = refused(*words, "--seq", "9999", "--gradient-accumulation-steps", "0")
+    assert ran.err.count("sequence_length: 9999 is more than the 1024 positions") == 1
+    assert ran.err.count("gradient_accumulation_steps: 0 is too small") == 1

@@ -40,6 +40,9 @@ OPTIONS = {
         *("layers", "num-layers", "n-layer", "hidden-size", "heads"),
     ),
     "the measured steps are --iterations; accumulation is --gradient-accumulation-steps": ("steps",),
+    "a model is an architecture: --model llama-2-7b, or --model 7B --runtime textbook for closed forms": (
+        *("params", "parameters", "n-params", "num-params", "num-parameters", "param-count", "model-size", "size"),
+    ),
     "give the model as --model NAME": ("name", "checkpoint-name"),
     "--precision tf32": ("tf32",),
     "--loss reward": ("rm", "reward-model", "reward-modeling"),

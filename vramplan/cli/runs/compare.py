@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, product
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from vramplan.results.compared import Comparison
 from vramplan.values.textbook import AnyJob
 
 MOST_GPUS = 64
+MOST_LOOKED_AT = 1000  # runs that may all be refused for one reason
 DATA = "gpus"  # the option of parallel.data
 TAKEN_AWAY = "null"  # of a key that a file has
 
@@ -68,10 +70,14 @@ def compare(
     def given_of(one: Mapping[str, str]) -> dict[str, Any]:
         return {**single, **{names[flag]: value for flag, value in one.items()}}
 
+    combinations = (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+    every = map(given_of, islice(combinations, MOST_LOOKED_AT))
     if job is None and asked is None:
+        _refuse_once(every, _job_of_options(folders))
         _answer(compared(axes, lambda one: as_job(given_of(one)), folders, usable()), to, svg)
     first = given_of({flag: values[0] for flag, values in axes.items()})
     job_of = _varied_job(job, folders, first) if job is not None else _varied_files(asked, folders, first)
+    _refuse_once(every, job_of)
     _answer(compared(axes, given_of, folders, usable(), job_of), to, svg)
 
 
@@ -158,6 +164,7 @@ def scale(
         count = one[DATA]
         return {**(alone if count == "1" else several_words), name: count}
 
+    _refuse_once((given_of({DATA: str(count)}) for count in counts), job_of)
     shared_by = several_words.get(table.find("parallel.sharding").parameter)
     if of_file:
         _answer(scaled(counts, given_of, folders, shared_by, job_of), out, svg)
@@ -185,6 +192,22 @@ def _ways(
 
 def _job_of_options(folders: list[Path]) -> Callable[[dict[str, Any]], AnyJob]:
     return lambda given: build_any_job(as_job(given), profile_dirs=folders)
+
+
+def _refuse_once(every: Iterable[dict[str, Any]], job_of: Callable[[dict[str, Any]], AnyJob]) -> None:
+    """Raise the InputError of runs that are all refused for the same reasons: a table would say it row by row."""
+    found: InputError | None = None
+    for given in every:
+        try:
+            job_of(given)
+        except InputError as error:
+            if found is not None and error.problems != found.problems:
+                return
+            found = error
+        else:
+            return
+    if found is not None:
+        raise found
 
 
 def _is_built(job_of: Callable[[dict[str, Any]], AnyJob], given: dict[str, Any]) -> bool:
