@@ -107,11 +107,13 @@ def test_a_deadline_that_is_missed_is_a_failed_gate_and_says_what_would_do(tmp_p
     assert ran.code == 3
     assert "misses the deadline of 60.0 min" in ran.out
     assert run("fit", *WORDS, "--tokens", "1B", "--deadline", "52w").code == 0
-    path = file_of(tmp_path, {**JOB, "name": "a", "tokens": "1B", "budget": 1})
+    path = file_of(tmp_path, {**JOB, "name": "a", "tokens": "1B", "budget": 1, "deadline": "1h"})
     code, out, _ = run("check", path, "--format", "json")
     row = json.loads(out)["results"][0]
     assert (code, row["passed"]) == (3, False)
     assert any("the budget is 1 USD" in reason for reason in row["reasons"])
+    enough = f"the deadline is 60 min: {found['devices_in_time']:,} GPUs or more would keep it"
+    assert any(enough in reason for reason in row["reasons"])
     assert run("check", path).code == 3
 
 

@@ -32,7 +32,9 @@ def limit_words(run: Run) -> list[str]:
     """Of the deadline and the budget that are not kept, and what would keep them."""
     said = []
     if run.in_time is False and run.deadline_seconds is not None:
-        said.append(f"misses the deadline of {duration_text(run.deadline_seconds)}: {run.devices_in_time} GPUs or more")
+        said.append(
+            f"misses the deadline of {duration_text(run.deadline_seconds)}: {run.devices_in_time:,} GPUs or more"
+        )
     if run.in_budget is False and run.budget_usd is not None:
         each = f"{run.price_in_budget_usd:.3g} USD for a GPU hour"
         said.append(f"exceeds the budget of {money_text(run.budget_usd)} USD: {each} or less")
@@ -73,7 +75,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if run.co2_kg is not None:
         facts.append(("carbon", f"{_between(run.co2_kg, hours_text)} kg CO2"))
     if run.deadline_seconds is not None:
-        kept = "kept" if run.in_time else f"missed: at least {run.devices_in_time} GPUs"
+        kept = "kept" if run.in_time else f"missed: at least {run.devices_in_time:,} GPUs"
         facts.append(("deadline", f"{duration_text(run.deadline_seconds)}, {kept}"))
     if run.budget_usd is not None:
         facts.append(("budget", f"{money_text(run.budget_usd)} USD, {_budget(run)}"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramplan.tuples import NamedTuple
 
-SECONDS_PER_DAY = 86400.0
+SECONDS_PER_DAY, SECONDS_PER_HOUR = 86400.0, 3600.0
 
 
 class Range(NamedTuple):
@@ -78,17 +78,17 @@ class Run(NamedTuple):
         """That the likely time is longer than the deadline; empty where it is not, or where none is given."""
         if self.in_time is not False or self.deadline_seconds is None:
             return ""
-        takes, given = map(_in_days, (self.wall_seconds.likely, self.deadline_seconds))
-        return f"the run takes {takes}, and the deadline is {given}: at least {self.devices_in_time} GPUs"
+        takes, given = map(_lasting, (self.wall_seconds.likely, self.deadline_seconds))
+        return f"the run takes {takes}, and the deadline is {given}: {self.devices_in_time or 0:,} GPUs or more would keep it"
 
     @property
     def dear(self) -> str:
         """That the likely cost is above the budget; empty where it is not, or where no price or no budget is known."""
-        if self.in_budget is not False or self.cost_usd is None:
+        if self.in_budget is not False or self.cost_usd is None or self.budget_usd is None:
             return ""
         return (
-            f"the run costs {self.cost_usd.likely:,.0f} USD, and the budget is {self.budget_usd:,.0f} USD: "
-            f"{self.price_in_budget_usd:.3g} USD for a GPU hour"
+            f"the run costs {_figure(self.cost_usd.likely)} USD, and the budget is {_figure(self.budget_usd)} USD: "
+            f"{_figure(self.price_in_budget_usd or 0)} USD for a GPU hour or less would keep it"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,9 +96,15 @@ class Run(NamedTuple):
         return {key: _plain(value) for key, value in self._asdict().items()}
 
 
-def _in_days(seconds: float) -> str:
-    days = f"{seconds / SECONDS_PER_DAY:.3g}"
-    return f"{days} day" if days == "1" else f"{days} days"
+def _lasting(seconds: float) -> str:
+    for size, unit in ((SECONDS_PER_DAY, "days"), (SECONDS_PER_HOUR, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{_figure(seconds / size)} {unit}"
+    return f"{_figure(seconds)} s"
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
 def _plain(value: Any) -> Any:
