@@ -79,7 +79,8 @@ class Run(NamedTuple):
         if self.in_time is not False or self.deadline_seconds is None:
             return ""
         takes, given = map(_lasting, (self.wall_seconds.likely, self.deadline_seconds))
-        return f"the run takes {takes}, and the deadline is {given}: {self.devices_in_time or 0:,} GPUs or more would keep it"
+        enough = f"{self.devices_in_time or 0:,} GPUs or more would keep it"
+        return f"the run takes {takes}, and the deadline is {given}: {enough}"
 
     @property
     def dear(self) -> str:
