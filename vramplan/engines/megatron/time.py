@@ -1,14 +1,15 @@
 """How runs of Megatron-LM spend their time.
 
 Sources: megatron-core 0.16, core/distributed/distributed_data_parallel_config.py (`overlap_grad_reduce` and
-`overlap_param_gather` are off, `grad_reduce_in_fp32`), core/tensor_parallel/layers.py (`gradient_accumulation_fusion`),
-core/optimizer (FusedAdam); deepspeed/runtime/pipe/engine.py and p2p.py; Transformer Engine 2.10,
-pytorch/attention/dot_product_attention/utils.py, get_attention_backend (cuDNN's kernel from compute capability 9.0 on).
+`overlap_param_gather` are off), training/arguments.py (`accumulate_allreduce_grads_in_fp32` is set with `--bf16`
+alone), core/tensor_parallel/layers.py (`gradient_accumulation_fusion`), core/optimizer (FusedAdam);
+deepspeed/runtime/pipe/engine.py and p2p.py; Transformer Engine 2.10, pytorch/attention/dot_product_attention/utils.py,
+get_attention_backend (cuDNN's kernel from compute capability 9.0 on).
 """
 
 from __future__ import annotations
 
-from vramplan.planner.time.behaviour import CUDNN, FLASH2, FP32, Timing
+from vramplan.planner.time.behaviour import CUDNN, FLASH2, Timing
 from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO1
@@ -17,10 +18,12 @@ HOPPER = 9
 
 
 class MegatronTiming(Timing):
-    """Gradients are summed in fp32 after backward, unless the run asks for overlap; its kernels are fused."""
+    """Gradients are summed after backward, unless the run asks for overlap; its kernels are fused.
+
+    They are summed in the type of their buffer: fp32 beside bf16, and the weights' own beside fp16.
+    """
 
     hides_sums = False
-    summed = FP32
     fused_optimizer = True
 
     def flash(self, gpu: Gpu) -> str:

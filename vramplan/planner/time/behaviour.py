@@ -14,8 +14,6 @@ FLASH1, FLASH2, CUDNN = "flash-attention-1", "flash-attention-2", "cudnn"
 """Kernels of fused attention whose rates were published."""
 EFFICIENT = "memory-efficient"
 
-FP32, OWN = "fp32", "own"
-
 
 class FusedKernel(NamedTuple):
     """A kernel of a program in each block: elements that it reads and writes for a token, in each direction."""
@@ -30,7 +28,6 @@ class Timing:
     """What a program may do differently; a subclass in its folder says what it does."""
 
     hides_sums = True  # whether gradients of replicas are summed beside backward
-    summed = OWN  # in which element type: that of the gradients, or FP32
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.planner.time.behaviour import FP32, timing_of
+from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.communication import (
     Link,
     all_gather_seconds,
@@ -16,7 +16,6 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import (
     DDP,
-    DISTRIBUTED_OPTIMIZER,
     FSDP_GRAD_OP,
     Split,
     is_fsdp,
@@ -101,7 +100,7 @@ def _of_data(job: ResolvedJob, record: Record, blocks: int, node_bandwidth: floa
 
     if kind == DDP:
         halves = job.precision.startswith(("pure-", "mixed-")) or job.half_weights
-        width = 2 if halves and not job.fp32_gradients and timing.summed != FP32 else 4
+        width = 2 if halves and not job.fp32_gradients else 4
         return [one(ALL_REDUCE, BACKWARD, trained, width, once=True, hidden=timing.hides_sums)]
     if is_fsdp(kind) or kind == "zero3":
         quantized, packed = record.packed  # which travel as they lie
@@ -126,7 +125,7 @@ def _of_data(job: ResolvedJob, record: Record, blocks: int, node_bandwidth: floa
     if kind == "zero2":
         reduced = one(REDUCE_SCATTER, BACKWARD, trained, half, once=False, hidden=overlaps)
     else:
-        width = 4 if kind == DISTRIBUTED_OPTIMIZER else half
+        width = 4 if job.fp32_gradients else half
         reduced = one(REDUCE_SCATTER, BACKWARD, trained, width, once=True, hidden=overlaps)
     return [reduced, one(ALL_GATHER, STEP, trained, half, once=True, hidden=False)]
 
