@@ -68,12 +68,13 @@ _READERS: dict[str, Read] = {
     "link_bandwidth": _bandwidth,
     "tdp": _power,
     "multiprocessors": _count,
+    "link_peers": _count,
     "product_rate": _throughput,
     **dict.fromkeys(itertools.chain(*ATTENTION_FIELDS.values()), _throughput),
 }
 
-MEASURED = ("multiprocessors", "product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
-"""Fields that a profile may leave out: what divides products, and rates of kernels that somebody measured."""
+MEASURED = ("multiprocessors", "link_peers", "product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
+"""Fields that a profile may leave out: what divides products and links, and rates of kernels that somebody measured."""
 
 FIELDS = tuple(key for key in _READERS if key not in MEASURED)
 """The other fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
@@ -105,6 +106,7 @@ class GpuProfile(Profile):
             link_bytes_per_s=self._link_bytes_per_s(),
             tdp_watts=self.value("tdp"),
             multiprocessors=self.value("multiprocessors"),
+            link_peers=self.value("link_peers"),
             product_flop_per_s=self.value("product_rate"),
             attention_flop_per_s=self._attention(),
         )

@@ -69,5 +69,5 @@ def on_platform(gpu: Gpu, dirs: Sequence[Path] = ()) -> Gpu:
         network_bytes_per_s=found["network"],
         host_bytes_per_s=found["host_link"],
         link_shares=LinkShares(**{key.removesuffix("_share"): found[key] for key in SHARES}),
-        link_peers=found[PEERS],
+        link_peers=found[PEERS] if gpu.link_peers is None else gpu.link_peers,
     )
