@@ -29,7 +29,12 @@ _ATTRIBUTES = {  # where Gpu has another name for the key
     "link_bandwidth": "link_bytes_per_s",
     "tdp": "tdp_watts",
 }
-_MEASURED = ("multiprocessors", "link_peers", "product_flop_per_s", "attention_flop_per_s")  # which a job does not say: of its GPU
+_MEASURED = (
+    "multiprocessors",
+    "link_peers",
+    "product_flop_per_s",
+    "attention_flop_per_s",
+)  # which a job does not say: of its GPU
 _RATES = ("fp32", "fp16", "bf16_rate", "fp8_rate")
 
 

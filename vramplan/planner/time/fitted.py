@@ -9,6 +9,7 @@ from vramplan.planner.time.behaviour import CUDNN, FLASH1, FLASH2
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
+from vramplan.values.parallel import Split
 
 
 class FittedRate(NamedTuple):
@@ -68,6 +69,14 @@ FITTED_FROM = (
     FittedRate("BOOSTED_PRODUCT", "products of cards with a high boost clock", ("timm-*",)),
     FittedRate("Rates.plain", "no idle wave of products without tensor cores", ("hf-bertlarge-*",)),
     FittedRate("UNALIGNED_SHARES", "products over an odd vocabulary", ("h100 gpt2 8 x 1024 amp-bf16 flash", _BERT)),
+    FittedRate(
+        "UNALIGNED_SHARES[ampere]", "the same on an A100", ("raschkaspeed-8-compile", "raschkaspeed-9-vocabulary")
+    ),
+    FittedRate(
+        "UNALIGNED_SHARES[volta]",
+        "the same on a V100",
+        ("dstune-gpt2-hf-b8", "dstune-gpt2-hand-b8", "dstune-gpt2-auto-b15"),
+    ),
     FittedRate("OWN_BATCH_NORM", "batch norm in bf16", (_RESNET,)),
     FittedRate("EFFICIENT_SHARES", "the memory-efficient kernel", _EFFICIENT),
     FittedRate("HOST_SECONDS", "launches from Python", _LAUNCHED),
@@ -81,23 +90,38 @@ def products_on(architecture: str | None) -> float:
     return PRODUCTS.get(architecture or "", PRODUCTS[""])
 
 
-CLASSES = frozenset(
-    {
-        ("llm-foundry", "ampere"),
-        ("llm-foundry", "hopper"),
-        ("torchtitan", "ampere"),
-        ("fms-fsdp", "ampere"),
-        ("fms-fsdp", "hopper"),
-        ("megatron", "ampere"),
-        ("megatron", "hopper"),
-    }
-)
+class Reach(NamedTuple):
+    """How far the published rates of a class go: the least hidden size of their models, and the most devices."""
+
+    hidden_size: int
+    devices: int
+
+
+CLASSES = {
+    ("llm-foundry", "ampere"): Reach(768, 128),
+    ("llm-foundry", "hopper"): Reach(1536, 512),
+    ("torchtitan", "ampere"): Reach(4096, 64),
+    ("fms-fsdp", "ampere"): Reach(4096, 128),
+    ("fms-fsdp", "hopper"): Reach(5120, 96),
+    ("megatron", "ampere"): Reach(4096, 512),
+    ("megatron", "hopper"): Reach(4096, 440),
+}
 """Programs and generations of GPUs of which published rates in bf16 are met: those of `FITTED_FROM` and, of
 Megatron, rates that no constant was fitted to."""
 
+HOST_SHARE = 0.01  # of a step, above which it waits for the host, as none of those runs does
 
-def is_calibrated(job: ResolvedJob) -> bool:
-    """Whether the constants are known to hold for jobs like this one: every weight is trained, in bf16, on the GPU."""
+
+def is_calibrated(job: ResolvedJob, host_share: float) -> bool:
+    """Whether the constants are known to hold for jobs like this one: every weight is trained, in bf16, on the GPU.
+
+    Nor is the model narrower than those whose rates were published, nor are there more devices, nor does a device have
+    a part of each sequence: kernels that are shorter, and sums over more machines, were not compared.
+    """
     whole = job.adapter is None and not job.frozen and not job.offload and not job.offload_activations
-    known = (job.runtime.engine, job.gpu.architecture or "") in CLASSES
-    return whole and known and job.precision.endswith("bf16") and job.model.experts is None
+    reach = CLASSES.get((job.runtime.engine, job.gpu.architecture or ""))
+    if reach is None or not whole or host_share > HOST_SHARE:
+        return False
+    split = job.split or Split()
+    within = job.model.hidden_size >= reach.hidden_size and job.data_parallel_size * split.devices <= reach.devices
+    return within and split.context == 1 and job.precision.endswith("bf16") and job.model.experts is None

@@ -84,11 +84,13 @@ EFFICIENT_SHARES = {"hopper": 0.06}
 An H100 (tests/measured/h100.yaml) takes 28 ms more for a step of BERT-large than with FlashAttention, 6 ms for GPT-2:
 50 to 65 TFLOP/s. Where nobody measured it, it is taken for as fast as the first FlashAttention, forward and backward.
 """
-UNALIGNED_SHARES = {"hopper": {1: 0.124, 2: 0.256}}
+UNALIGNED_SHARES = {"volta": {1: 0.2}, "ampere": {1: 0.35}, "hopper": {1: 0.124, 2: 0.256}}
 """Share of the dense rate of products whose rows begin at multiples of 1 or 2 elements of 16 bits, as those of the head
-over 50,257 or 30,522 tokens do: cuBLAS has other kernels for them. Of other cards none is known: as if aligned.
+over 50,257 or 30,522 tokens do: cuBLAS has other kernels for them. Where none is known: as if aligned.
 
 Measured on an H100: cutlass_75_tensorop_s1688gemm_align1 under GPT-2, cutlass_80_tensorop_s16816gemm_align2 under BERT.
+On an A100 the head over 50,257 tokens took 8.8 ms longer than that over 50,304 (Raschka, LLMs from scratch, "Vocabulary
+padding"). On a V100 steps of GPT-2 take 44 to 86 ms longer than with an aligned head.
 """
 OWN_BATCH_NORM = 0.137
 """Share of the bandwidth of the data sheet that PyTorch's own batch norm reaches, which has one block of threads for

@@ -180,9 +180,9 @@ def _told(
     peak = rates.peak_flop_per_s * every
     samples = micro * steps * job.data_parallel_size
     tokens = samples * job.sequence_length if job.model.takes_text else None
-    calibrated = fitted.is_calibrated(job)
-    low, high = CALIBRATED_BAND if calibrated else EXTRAPOLATED_BAND
     shares = {part: value / seconds for part, value in slowest.seconds.items()}
+    calibrated = fitted.is_calibrated(job, shares["host"])
+    low, high = CALIBRATED_BAND if calibrated else EXTRAPOLATED_BAND
     bound: dict[str, float] = {}
     for part, share in shares.items():
         bound[PARTS[part]] = bound.get(PARTS[part], 0.0) + share
