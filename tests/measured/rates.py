@@ -21,7 +21,8 @@ from vramplan.values.job import ResolvedJob
 HERE = Path(__file__).parent
 FILES = ("utilisation", "rates")
 NEW = "unseen_rates"  # of sources that the project had never used
-COUNTS = {"utilisation": 73, "rates": 184, NEW: 126}
+LATER = "later_rates"  # of further ones
+COUNTS = {"utilisation": 73, "rates": 184, NEW: 126, LATER: 158}
 PAGE = HERE.parents[1] / "docs" / "time.md"
 BEGIN, END = "<!-- made by python -m tests.measured.rates -->", "<!-- end -->"
 
@@ -106,15 +107,15 @@ def accuracy() -> str:
     return "\n".join(lines)
 
 
-def of_new_sources() -> str:
+def of_new_sources(file: str) -> str:
     """The tables of sources that were new to the project."""
-    rows = rates(NEW)
+    rows = rates(file)
     found = RateSummary.of(rows)
+    kinds = [("called calibrated", CALIBRATED, found.calibrated), ("extrapolated", EXTRAPOLATED, found.extrapolated)]
     lines = [
         "| Rates of new sources | Count | Median | 90th percentile | Worst | Bias | Order | Pairs | In range |",
         "|---|---|---|---|---|---|---|---|---|",
-        _row("called calibrated", found.calibrated, _share(in_range(rows, CALIBRATED))),
-        _row("extrapolated", found.extrapolated, _share(in_range(rows, EXTRAPOLATED))),
+        *(_row(name, stats, _share(in_range(rows, basis))) for name, basis, stats in kinds if stats.errors.count),
         _row("constant MFU, of all", found.constant, "-"),
         "",
         "| Source | Count | Median | Worst | Bias |",
@@ -141,12 +142,14 @@ def _share(share: float | None, *, signed: bool = False) -> str:
 
 def written(text: str) -> str:
     """The page with the tables of now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, rest = rest.partition(END)
-    between, _, rest = rest.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    parts = (before, accuracy(), between, of_new_sources(), after)
-    return "{0}{b}\n\n{1}\n\n{e}{2}{b}\n\n{3}\n\n{e}{4}".format(*parts, b=BEGIN, e=END)
+    before, *others = text.split(BEGIN)
+    tables = (accuracy(), of_new_sources(NEW), of_new_sources(LATER))
+    assert len(others) == len(tables)
+    parts = [before]
+    for table, other in zip(tables, others, strict=True):
+        _, _, after = other.partition(END)
+        parts.append(f"{BEGIN}\n\n{table}\n\n{END}{after}")
+    return "".join(parts)
 
 
 if __name__ == "__main__":

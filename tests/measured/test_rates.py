@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from tests.measured.own import ran
-from tests.measured.rates import NEW, PAGE, accuracy, all_rates, by_source, counted, in_range, rates, written
+from tests.measured.rates import LATER, NEW, PAGE, accuracy, all_rates, by_source, counted, in_range, rates, written
 from vramplan.planner.time import fitted
 from vramplan.results.listings.rates import RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
@@ -49,9 +49,10 @@ def test_extrapolated_rates_are_near() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.truth
-def test_rates_of_new_sources_are_near_and_in_order() -> None:
-    """Extrapolated ones: what is called calibrated there stands under the nearest program, and is not that."""
-    stats = RateSummary.of(rates(NEW)).extrapolated
+@pytest.mark.parametrize("file", [NEW, LATER])
+def test_rates_of_new_sources_are_near_and_in_order(file: str) -> None:
+    """Without those that have since decided a constant."""
+    stats = RateSummary.of(counted(rates(file))).extrapolated
     assert stats.errors.median is not None
     assert stats.order is not None
     assert stats.errors.median <= EXTRAPOLATED_MEDIAN
@@ -90,9 +91,36 @@ def test_ranges_hold_whatever_source_is_left_out() -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.truth
+def test_what_is_called_calibrated_is_near_also_where_another_program_ran() -> None:
+    """Rows of a program that has no runtime stand under the nearest one: called calibrated where they lie within it."""
+    stats = RateSummary.of(rates(NEW)).calibrated
+    assert stats.errors.count >= 10
+    assert stats.errors.median is not None
+    assert stats.errors.median <= CALIBRATED_LIMITS[0]
+    assert in_range(rates(NEW), CALIBRATED) >= 0.9
+
+
+@pytest.mark.sweep
+@pytest.mark.contract
+def test_classes_reach_as_far_as_published_rates() -> None:
+    reached: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for row in all_rates():
+        if row.rate_basis == CALIBRATED and row.result is not None:
+            job, time = row.result.job, row.result.time
+            assert time is not None
+            assert job["parallel"].get("context", 1) == 1
+            assert time.shares["host"] <= fitted.HOST_SHARE
+            own = reached.setdefault((str(row.runtime), job["gpu"]["architecture"]), [])
+            own.append((job["model"]["hidden_size"], time.devices))
+    assert {key: (min(a for a, _ in own), max(b for _, b in own)) for key, own in reached.items()} == fitted.CLASSES
+
+
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_every_row_that_a_constant_was_fitted_to_is_there() -> None:
-    names = [*(row.name for row in all_rates()), *(own.job.name for own in ran())]
+    published = (*all_rates(), *rates(LATER))
+    names = [*(row.name for row in published), *(own.job.name for own in ran())]
     for one in fitted.FITTED_FROM:
         for pattern in one.fitted_from:
             assert any(fnmatchcase(name, pattern) for name in names), pattern
