@@ -93,6 +93,27 @@ def test_gpus_that_are_linked_one_by_one_reach_as_many_links_as_their_group_has(
     assert link_of(mi300x, members, 8, 8, None).bytes_per_s == pytest.approx(min(each, 400e9 / 8 * 0.75))
 
 
+def test_v100_have_links_to_four_others_but_on_boards_with_a_switch() -> None:
+    meshed, switched = (on_platform(find_gpu(name).gpu()) for name in ("v100-16gb", "v100-sxm3-32gb"))
+    whole = link_of(switched, 2, 1, 8, None).bytes_per_s
+    assert [link_of(meshed, members, 1, 8, None).bytes_per_s for members in (2, 4, 8)] == pytest.approx(
+        [whole / 4, whole * 3 / 4, whole]
+    )
+
+
+@pytest.mark.parametrize(("precision", "itemsize"), [("mixed-bf16", 4), ("mixed-fp16", 2)])
+@pytest.mark.parametrize("sharding", ["ddp", "distributed-optimizer"])
+def test_megatron_sums_gradients_in_the_type_of_their_buffer(precision: str, itemsize: int, sharding: str) -> None:
+    """accumulate_allreduce_grads_in_fp32 is set with --bf16 alone."""
+    keys = {"model": "gpt2", "gpu": "a100", "runtime": "megatron", "micro_batch_size": 1, "precision": precision}
+    job = build_any_job({**keys, "parallel": {"data": 8, "sharding": sharding}})
+    assert isinstance(job, ResolvedJob)
+    found = roofline(job)
+    moved = sum(one.size_bytes * one.times for one in found.collectives if one.when == "backward")
+    weights = sum(one.size_bytes * one.times for one in found.collectives if one.kind == "all-gather") / 2
+    assert moved == pytest.approx(itemsize * (weights or 124_439_808), rel=0.01)
+
+
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("split", "weights", "gathers"), [({}, 1, 4), ({"tensor": 4}, 4, 4), ({"tensor": 4, "pipeline": 2}, 8, 1)]

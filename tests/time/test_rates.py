@@ -197,7 +197,8 @@ def test_products_over_an_odd_vocabulary_have_slow_kernels_where_they_were_measu
         return time.step_seconds
 
     assert seconds(50257, "h100") > seconds(50258, "h100") > seconds(50304, "h100")
-    assert abs(seconds(50257, "a100") / seconds(50304, "a100") - 1) < 0.01
+    assert seconds(50257, "a100") > 1.1 * seconds(50304, "a100")
+    assert abs(seconds(50257, "b200") / seconds(50304, "b200") - 1) < 0.01
 
 
 @pytest.mark.closed_form
