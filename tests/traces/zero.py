@@ -316,6 +316,7 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
             "stage3_param_persistence_threshold": zero.param_persistence_threshold,
             "stage3_max_live_parameters": zero.max_live_parameters,
             "sub_group_size": zero.sub_group_size,
+            "memory_efficient_linear": zero.memory_efficient_linear,
         }
     for word, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
         if word in job.offload:

@@ -25,6 +25,7 @@ OF_A_PROGRAM = names(
     parallel.context_communication parallel.reduce_bucket_size parallel.allgather_bucket_size parallel.sub_group_size
     parallel.stage3_max_live_parameters parallel.stage3_prefetch_bucket_size
     parallel.stage3_param_persistence_threshold parallel.overlap_comm parallel.contiguous_gradients
+    parallel.memory_efficient_linear
     parallel.offload_optimizer_device parallel.offload_optimizer_buffer_count parallel.offload_parameters_device
     parallel.offload_parameters_buffer_count parallel.offload_parameters_buffer_size
     parallel.offload_parameters_max_in_cpu

@@ -46,6 +46,7 @@ class Zero(NamedTuple):
     beside: tuple[int, int] | None = None  # stage 3: of a reference the second and the third of these; None: the same
     allgather_bucket_size: int | None = None  # decides nothing, and is kept for the echo; None: not said
     contiguous_gradients: bool = True  # else gradients stay where they are until they are reduced
+    memory_efficient_linear: bool = True  # stage 3: else autograd keeps views of gathered weights of linear layers
 
 
 BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by, or FSDP gathers at once

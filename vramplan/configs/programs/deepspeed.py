@@ -102,6 +102,9 @@ def _zero(sheet: Sheet, meaning: Meaning) -> None:
         # without ZeRO gradients have buckets of their own
         if size is not None and stage and (stage == 3 or ours not in OF_STAGE_3):
             meaning.say(f"parallel.{ours}", size, f"{ZERO}.{name}")
+    linear = _flag(sheet, f"{ZERO}.memory_efficient_linear")
+    if linear is not None and stage == 3:
+        meaning.say("parallel.memory_efficient_linear", linear, f"{ZERO}.memory_efficient_linear")
     _offload(sheet, meaning, stage or 0)
 
 

@@ -38,7 +38,7 @@ UNDERSTOOD = names(
     zero_optimization.stage zero_optimization.overlap_comm zero_optimization.contiguous_gradients
     zero_optimization.cpu_offload zero_optimization.cpu_offload_param zero_optimization.cpu_offload_params
     zero_optimization.offload_optimizer zero_optimization.offload_optimizer.device zero_optimization.offload_param
-    zero_optimization.offload_param.device
+    zero_optimization.offload_param.device zero_optimization.memory_efficient_linear
     """
 ) | {f"{ZERO}.{name}" for name in SIZES}
 
@@ -110,7 +110,6 @@ UNMODELLED = {
     f"{ZERO}.zeropp_loco_param.*": "ZeRO++: errors of quantized gradients are kept",
     f"{ZERO}.mics_shard_size": "MiCS: shards within groups of devices",
     f"{ZERO}.mics_hierarchical_params_gather": "MiCS: parameters are gathered within nodes first",
-    f"{ZERO}.memory_efficient_linear": "linear layers of ZeRO-3 that save no weight",
     f"{ZERO}.leaf_module.*": "modules that are gathered as a whole",
     f"{ZERO}.save_muon_momentum_buffer_in_memory": "a second copy of Muon's momentum",
     f"{ZERO}.zenflow.*": "ZenFlow: a part of the optimizer stays on the GPU",

@@ -102,7 +102,7 @@ def put_zero(page: Page, asked: Asked, prefix: str = "", *, filled: bool = False
         if filled or half == name:
             page.put(f"{prefix}{name}.enabled", auto if filled else True, "precision")
     page.put(f"{zero}.stage", STAGES.get(asked.kind, 0) if asked.zero is None else asked.zero, *STATES)
-    for name in ("overlap_comm", "contiguous_gradients"):
+    for name in ("overlap_comm", "contiguous_gradients", "memory_efficient_linear"):
         value = asked[f"parallel.{name}"]
         if value is not None:
             page.put(f"{zero}.{name}", value, f"parallel.{name}")

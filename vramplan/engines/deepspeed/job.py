@@ -39,6 +39,7 @@ STAGE_0 = "DeepSpeed without ZeRO (stage 0) was read in its source and never tra
 
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
 ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
+LINEAR = "memory_efficient_linear"
 
 
 def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
@@ -56,7 +57,7 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
         resolver.assume("parallel.overlap_comm", overlap, f"DeepSpeed's default for {kind}")
     wanted = [key for key in DEFAULTS if kind == "zero3" or key not in ONLY_STAGE_3]
     if kind != "zero3":
-        for key in ONLY_STAGE_3:
+        for key in (*ONLY_STAGE_3, LINEAR):
             if key in given:
                 fields.refuse(key, f"belongs to parallel.sharding zero3, not to {kind}", hint="leave it out")
     sizes = {key: _size(resolver, key, given, kind) for key in wanted}
@@ -68,6 +69,7 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
             overlap_comm=overlap,
             allgather_bucket_size=given.get("allgather_bucket_size"),
             contiguous_gradients=contiguous,
+            memory_efficient_linear=given.get(LINEAR) is not False,
             drive_buffers=drive_buffers(resolver, fields, given, kind),
             parameter_drive=parameter_drive(resolver, fields, given, kind),
             **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
@@ -117,6 +119,7 @@ def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
     }
     if sharding.kind == "zero3":
         found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}
+        found[LINEAR] = zero.memory_efficient_linear
         found |= drives_to_dict(zero, offload)
     return found
 

@@ -47,6 +47,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         order = order_of(
             *(recipe, tape.role(Trained), key),
             with_uses=True,
+            linear_is_function=setup.sharding.zero.memory_efficient_linear,
             asks_inputs=bool(tape.told.looked_up),
             reentrant=bool(tape.told.checkpointed),
         )
@@ -67,7 +68,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         )
         # gradients that stay where they are are those of each block
         every = tape.unrolled or tape.is_certain or not setup.sharding.zero.contiguous_gradients
-        every = every or not of_stage_3.learns
+        every = every or not (of_stage_3.learns and setup.sharding.zero.memory_efficient_linear)
         plan = None
         if not every:
             plan = plan_of(

@@ -34,13 +34,15 @@ def order_of(
     asks_inputs: bool = False,
     reentrant: bool = False,
     forward_alone: bool = False,
+    linear_is_function: bool = True,
 ) -> Order:
     """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
 
     `with_uses`: modules are followed too, those that checkpoints run again among them, and parameters that are not
     trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
     `reentrant`: checkpoints are, which leave what they train out of the graph if they are given nothing that needs a
-    gradient. `forward_alone`: gradients are off, and there is no backward.
+    gradient. `forward_alone`: gradients are off, and there is no backward. `linear_is_function`: that of `Sharding`,
+    where modules are followed.
     """
     shape = recipe.shape
     in_parts = recipe.tiling is not None or ":" in recipe.loss  # of which there are as many as the sequence has
@@ -52,7 +54,7 @@ def order_of(
     if not with_uses and not reentrant:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)
-    named = _Key(trained, (*key, forward_alone, asks_inputs, with_uses, reentrant))
+    named = _Key(trained, (*key, linear_is_function, forward_alone, asks_inputs, with_uses, reentrant))
     short = shortened(small.segments) if _repeats(small, trained) and not forward_alone else None
     if short is not None:
         segments, units = short
@@ -96,6 +98,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     if reentrant:
         tape.observe(RunsReentrantly(tape))
     noted = _Modules(tape, recipe.shape.family) if with_uses else _BlocksNoted(tape)
+    noted.linear_is_function = with_uses and bool(key.key[-5])
     tape.enlist(Sharding, noted)
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
@@ -231,8 +234,6 @@ class _BlocksNoted(Sharding):
 
 class _Modules(_BlocksNoted):
     """Notes the parameters of each module too, as the iteration comes to it."""
-
-    linear_is_function = True
 
     def __init__(self, tape: Tape, family: str) -> None:
         super().__init__(tape)

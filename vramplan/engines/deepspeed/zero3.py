@@ -35,11 +35,11 @@ class Zero3(Turning, Shards):
 
     clips = True
     divides_loss = True
-    linear_is_function = True
     walks_others = False
 
     def __init__(self, tape: Tape, policy: Zero3Policy, order: Order, plan: TurningPlan | None = None) -> None:
         super().__init__(tape, policy, order, plan)
+        self.linear_is_function = policy.zero.memory_efficient_linear
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
 
@@ -48,11 +48,14 @@ class Zero3(Turning, Shards):
 
     def beside(self, recipe: Any, same: Trained | None) -> Reference3 | None:
         """A reference has an engine of its own, unless it is the model itself."""
+        function = self.linear_is_function
         if same is not None:
             key = ("switched off", self.order.sizes, self.order.trained)
-            order = order_of(recipe, same, key, with_uses=True, forward_alone=True)
+            order = order_of(recipe, same, key, with_uses=True, forward_alone=True, linear_is_function=function)
             return Again3(self, order, hosts_parameters=self.hosts_parameters)
-        order = order_of(recipe, Trained(), ("reference",), with_uses=True, forward_alone=True)
+        order = order_of(
+            *(recipe, Trained(), ("reference",)), with_uses=True, forward_alone=True, linear_is_function=function
+        )
         zero = self.policy.zero
         if zero.beside is not None:
             ahead, small = zero.beside

@@ -32,6 +32,7 @@ from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.recorder import Node, Tape
 from vramplan.replay.tensors import Parameter, Tensor
 
+MATRIX = 2  # dimensions of weights of linear layers
 STACKED = 3  # dimensions of weights that modules make views of: those of several experts, and of convolutions
 
 
@@ -188,7 +189,10 @@ class Gathering(Gathered):
             members = ()
         self._reach(members)
         sums: Tensor | None = None
-        if not self.policy.bias_first and is_addmm(inputs, members):
+        is_sum = is_addmm(inputs, members)
+        if not self.policy.zero.memory_efficient_linear and not (self.policy.bias_first and is_sum):
+            self._note_views(inputs)
+        elif not self.policy.bias_first and is_sum:
             bias, weight = members  # an addmm
             sums = inputs[0] if self.order.trained[bias] else None
             if (bias, weight) in self.pairs:
@@ -216,6 +220,16 @@ class Gathering(Gathered):
             return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
 
         return Used(members, backward_fn, lambda those, entered: self._come(those, entered, outer))
+
+    def _note_views(self, inputs: Sequence[Tensor | None]) -> None:
+        """`F.linear` multiplies by the transposed weight, a view that autograd saves where the input needs a gradient.
+
+        Source: aten/src/ATen/native/Linear.cpp; tools/autograd/derivatives.yaml, mm and addmm.
+        """
+        is_needed = any(one is not None and one.storage is not None and one.node is not None for one in inputs)
+        for one in inputs if is_needed else ():
+            if type(one) is Parameter and len(one.shape) == MATRIX:
+                self.stacked.add(self._number(one))
 
     def _of_entry(self, entry: ModuleRun, fn: Any) -> Used:
         """An operator of a module that backward comes to once, with the last of its operators."""

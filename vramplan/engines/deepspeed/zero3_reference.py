@@ -28,10 +28,9 @@ from vramplan.replay.tensors import Parameter
 class Reference3(Gathering, Shards):
     """The walk of one forward pass over the modules of a reference."""
 
-    linear_is_function = True
-
     def __init__(self, tape: Tape, policy: Zero3Policy, order: Order, *, hosts_parameters: bool) -> None:
         super().__init__(tape, policy, order)
+        self.linear_is_function = policy.zero.memory_efficient_linear
         self.hosts_parameters = hosts_parameters
         self.walks = 0
 

@@ -299,6 +299,13 @@ PARALLEL_ROWS = (
         sharding=ZERO,
     ),
     _zero(
+        "memory_efficient_linear",
+        FLAG,
+        "ZeRO-3: linear layers are a function that keeps no gathered weight.",
+        usual="`true`",
+        note="[How](zero.md#linear-layers-that-keep-their-weights).",
+    ),
+    _zero(
         "offload_optimizer_device",
         WORD,
         "ZeRO-3: where an offloaded optimizer lives.",
