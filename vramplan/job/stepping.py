@@ -67,7 +67,7 @@ def optimizer_of(
             implementation = "fused" if runtime is None else runtime.optimizer_implementation
             why = "" if runtime is None else f"the default of the {runtime.name} runtime"
         resolver.assume("optimizer_implementation", implementation, why)
-    elif mixed and implementation != "fused":
+    elif mixed and implementation != "fused" and not _is_own_over_flat(resolver, optimizer, implementation):
         message = f"{implementation} contradicts {precision}, which is one fused step over the master copy"
         resolver.fields.refuse("optimizer_implementation", message, hint="use fused, or leave it out")
     elif implementation == words.OF_TRANSFORMERS:
@@ -121,6 +121,17 @@ def _steps_master(resolver: Resolver, optimizer: str) -> bool:
     """
     flat = resolver.raw.sharding in ZERO_STAGES and optimizer in (*words.FLAT_OPTIMIZERS, *words.VECTOR_OPTIMIZERS)
     return flat or optimizer in words.OVER_A_MASTER_COPY
+
+
+def _is_own_over_flat(resolver: Resolver, optimizer: str, implementation: str) -> bool:
+    """Whether PyTorch's own Adam steps the flat fp32 part that ZeRO has of a master copy.
+
+    A DeepSpeed configuration without an optimizer leaves it to the program: that of the Trainer is foreach before
+    PyTorch 2.8.
+    Source: transformers 5.23.0, training_args.py, optim; integrations/deepspeed.py, deepspeed_optim_sched.
+    """
+    is_pytorchs = optimizer in ("adamw", "adam") and implementation in ("foreach", "for-loop")
+    return is_pytorchs and resolver.raw.sharding in ZERO_STAGES
 
 
 def _only(resolver: Resolver, implementation: str, optimizer: str, why: str) -> str:

@@ -62,7 +62,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             # further than this walk: with one function for several layers few modules are left that have some
             keeps_frozen=setup.adapter is not None and bool(setup.adapter.kernels),
             learns=setup.loss not in SWITCHED_OFF,
-            own_adam=setup.optimizer in ADAM,
+            own_adam=_is_fused_adam(setup),
             bounds_norm=setup.max_gradient_norm is not None,
             steps=_steps_of(setup),
         )
@@ -93,7 +93,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         overlap_comm=setup.sharding.zero.overlap_comm,
         accumulating=setup.accumulating,
         rank=setup.rank,
-        own_adam=setup.optimizer in ADAM,
+        own_adam=_is_fused_adam(setup),
         bounds_norm=setup.max_gradient_norm is not None,
         steps=_steps_of(setup),
     )
@@ -102,6 +102,11 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     if not setup.sharding.zero.contiguous_gradients:
         return InPlace(tape, policy, order)
     return ZeroIteration(tape, policy, order)
+
+
+def _is_fused_adam(setup: Setup) -> bool:
+    """Whether the optimizer is DeepSpeed's own Adam, and not PyTorch's over the same flat parts."""
+    return setup.optimizer in ADAM and setup.optimizer_implementation == "fused"
 
 
 def _steps_of(setup: Setup) -> tuple[str, str] | None:
