@@ -1,4 +1,4 @@
-"""PyTorch's own Adam over the flat fp32 parts of ZeRO, where a DeepSpeed configuration leaves the optimizer to others."""
+"""PyTorch's own Adam over the flat fp32 parts of ZeRO, as a DeepSpeed configuration without an optimizer has it."""
 
 from __future__ import annotations
 
