@@ -129,8 +129,8 @@ def _page() -> Iterator[str]:
         f"others above; the median error was {FIRST['error']} %, the median width {FIRST['width']} % of the figure.\n"
     )
     yield (
-        "Then eleven rows were corrected in what their sources say themselves, and these were mended in their sight, so "
-        "that they judge no more:\n"
+        "Then eleven rows were corrected in what their sources say themselves, and these were mended in their sight, "
+        "so that they judge no more:\n"
     )
     yield (
         "- [batches of different lengths](allocator.md#batches-of-different-lengths), of which nine are: SWIFT's "
@@ -172,7 +172,7 @@ def _second() -> Iterator[str]:
     yield "## A second set\n"
     yield (
         f"{len(found)} peaks of {len(sources)} further pages were written down and committed in the same way after all "
-        "of this was mended (`tests/measured/second_peaks.yaml`).\n"
+        "of this but Adam over flat parts was mended (`tests/measured/second_peaks.yaml`).\n"
     )
     yield (
         f"As they were first predicted **{FIRST_SECOND['held']} of {COUNT_SECOND} lay in their ranges**, "
