@@ -83,12 +83,19 @@ def test_defaults_of_the_release() -> None:
         ("bf16: false\nfloat16: true\n", "pure-fp16", None),
         ("bf16: false\n", "fp32", "fp32"),
         ("deepspeed: deepspeed_configs/zero3_bf16.json\n", "mixed-bf16", None),
-        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp-bf16", None),
+        ("fsdp_version: 1\nfsdp_config:\n  offload_params: false\n", "fsdp-bf16", None),
+        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "pure-bf16", None),
+        ("adapter: lora\nlora_r: 8\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp-bf16", "bf16"),
         ("fp8: true\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp-fp8", None),
     ],
 )
 def test_bf16_means_several_things(lines: str, precision: str, weights: str | None) -> None:
     holds(job(FULL + lines, "a.yml"), precision=precision, weight_dtype=weights)
+
+
+def test_shards_of_fsdp2_are_fp32_in_releases_without_its_own_function() -> None:
+    text = FULL + "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: false\n"
+    holds(job(text, "a.yml", version="0.11.0"), precision="fsdp-bf16", parallel__fsdp_version=2)
 
 
 def test_the_plain_zero2_offloads_the_optimizer() -> None:

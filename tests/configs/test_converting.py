@@ -100,7 +100,8 @@ WRITTEN = {
     "sft.yaml": {*OF_THE_TRAINER, "training-arguments", "litgpt"},
     "llama.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune"},
     "tune.yaml": {"torchtune", "axolotl"},  # whose losses come in chunks
-    "titan.toml": {*OF_THE_TRAINER, "training-arguments", "torchtitan", "litgpt"},
+    # Axolotl's FSDP2 keeps shards in bf16
+    "titan.toml": {*(OF_THE_TRAINER - {"axolotl"}), "training-arguments", "torchtitan", "litgpt"},
     "lit.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune", "torchtitan", "litgpt"},
     "megatron.sh": {"megatron-lm"},
     "nano.py": set(),  # no other program has a setting for a dropout of nothing

@@ -59,8 +59,8 @@ TRL = "-m trl.scripts.sft --config trl.yaml"
         ("trl", ON_8, f"accelerate launch --num_processes 8 {TRL}"),
         ("training-arguments", {}, "CUDA_VISIBLE_DEVICES=0 python train.py training-arguments.yaml"),
         ("training-arguments", ON_8, "torchrun --nproc_per_node 8 train.py training-arguments.yaml"),
-        ("axolotl", ON_8, "axolotl train axolotl.yaml --num-processes 8"),
-        ("axolotl", ON_16, f"axolotl train axolotl.yaml --launcher torchrun -- {MEETING}"),
+        ("axolotl", {**ON_8, **PURE}, "axolotl train axolotl.yaml --num-processes 8"),
+        ("axolotl", {**ON_16, **PURE}, f"axolotl train axolotl.yaml --launcher torchrun -- {MEETING}"),
         ("axolotl", ZERO, "axolotl train axolotl.yaml --launcher torchrun -- --nproc_per_node 1"),
         ("llama-factory", {"weight_dtype": "fp32"}, "CUDA_VISIBLE_DEVICES=0 llamafactory-cli train llama-factory.yaml"),
         ("llama-factory", ON_8, "FORCE_TORCHRUN=1 NPROC_PER_NODE=8 llamafactory-cli train llama-factory.yaml"),
@@ -189,6 +189,7 @@ def test_what_is_not_in_effect_is_an_error(name: str, keys: dict[str, Any], near
 @pytest.mark.parametrize("name", ["accelerate", "axolotl", "torchtitan"])
 def test_the_devices_of_a_context_shard_the_model_too_and_count_apart(name: str) -> None:
     keys = {**FSDP, "model": "llama-3.1-8b", "parallel.data": 4, "parallel.context": 2, "parallel.sharding": "hsdp:4"}
+    keys |= PURE if name == "axolotl" else {}
     text = "\n".join(list(written(name, **keys).values())[1:])
     found = {word: int(value) for word, value in re.findall(r"_?(shard|replicate)_\w+[:=\s]+(\d+)", text)}
     assert found == {"shard": 2, "replicate": 2}
@@ -222,7 +223,8 @@ def test_a_model_that_a_loss_changes_is_no_error_of_its_own() -> None:
     ("name", "key"), [("trl", "dataset_name"), ("axolotl", "datasets"), ("torchtitan", "training.dataset")]
 )
 def test_what_is_yours_to_choose_is_told_before_the_settings(name: str, key: str) -> None:
-    text = list(written(name, **{**ON_8, "model": "llama-3.1-8b"}).values())[1]
+    own = PURE if name == "axolotl" else {}
+    text = list(written(name, **{**ON_8, "model": "llama-3.1-8b", **own}).values())[1]
     above, _, below = text.partition("yours to choose: ")
     assert all(line.startswith("#") for line in above.splitlines())
     assert key in below.partition("\n")[0].split(", ")

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from vramplan.configs.programs import sampling, trainer
+from vramplan.configs.programs.axolotl.keys import BEFORE_OWN_FSDP2
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.errors import near_matches
 from vramplan.job.parts import matches_weight
@@ -60,8 +61,12 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
         if not fp8:
             meaning.say("weight_dtype", "fp32", *of)
         return
-    if fsdp:
+    if fsdp and half == "bf16" and not adapter and not fp8 and _keeps_shards(sheet, meaning):
+        meaning.say("precision", "pure-bf16", *of, "fsdp_version")
+    elif fsdp:
         meaning.say("precision", "fsdp-fp8" if fp8 else f"fsdp-{half}", *of)
+        if fp8 and _keeps_shards(sheet, meaning):
+            meaning.lack("fp8", "Axolotl keeps shards in bf16 under FSDP2, and fp32 ones are counted")
         if autocast and not fp8:
             trainer.scaled_loss(meaning, half, *of)
         if adapter:
@@ -82,6 +87,15 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
         meaning.say("precision", f"pure-{half}", *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)
+
+
+def _keeps_shards(sheet: Sheet, meaning: Meaning) -> bool:
+    """Whether what is trained keeps the type it was loaded in: FSDP2, without Accelerate's cast to fp32.
+
+    Source: axolotl 0.12.0 to 0.19.0, monkeypatch/accelerate/fsdp2.py, fsdp2_prepare_model, in place of Accelerate's.
+    """
+    version = meaning.job.get("parallel.fsdp_version")
+    return version is not None and version.value == 2 and sheet.release.version != BEFORE_OWN_FSDP2
 
 
 def _is_gemma4(sheet: Sheet) -> bool:

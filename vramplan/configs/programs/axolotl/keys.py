@@ -234,4 +234,10 @@ DEFAULTS: dict[str, Any] = {
 
 _SOURCE = "axolotl-ai-cloud/axolotl {}, src/axolotl/utils/schemas/"
 
-RELEASES = (ProgramRelease("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS),)
+BEFORE_OWN_FSDP2 = "0.11.0"
+"""Accelerate makes fp32 of what FSDP2 trains there; from 0.12.0 of 2025-08-08 Axolotl's own function keeps bf16."""
+
+RELEASES = (
+    ProgramRelease("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS),
+    ProgramRelease(BEFORE_OWN_FSDP2, "2025-07-09", _SOURCE.format(BEFORE_OWN_FSDP2), DEFAULTS),
+)
