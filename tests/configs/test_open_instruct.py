@@ -9,6 +9,7 @@ import pytest
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
 from vramplan.results.reading import ReadJob
 
 COMMAND = """
@@ -43,6 +44,14 @@ def test_a_module_is_the_script_of_its_name() -> None:
     )
     assert as_file == as_module
     holds(as_module, max_gradient_norm=None, sequence_length=64, parallel__data=2)  # None is open-instruct's own
+
+
+def test_a_file_whose_model_the_command_names_is_known_by_its_other_keys() -> None:
+    text = "with_tracking: true\ncheckpointing_steps: 1000\nuse_slow_tokenizer: false\ndpo_loss_type: dpo_norm\n"
+    found = meant(text + "max_seq_length: 2048\nper_device_train_batch_size: 1\n", "a.yaml")
+    assert (found.program, found.job["loss"], "model" in found.open) == ("open-instruct", "dpo", True)
+    with pytest.raises(InputError, match="no training program"):
+        meant("with_tracking: true\nbatch: 1\n", "a.yaml")
 
 
 def test_rows_of_preferences_that_are_packed_have_no_padding() -> None:

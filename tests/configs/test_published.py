@@ -77,6 +77,16 @@ def test_scripts_call_arguments_otherwise(own: str, key: str, value: Any) -> Non
     assert job(TRL + own, "sft.yaml")[key] == value
 
 
+@pytest.mark.parametrize(("word", "attention"), [("flash_attention_2", "flash"), ("eager", "eager"), ("true", "flash")])
+def test_a_switch_of_attention_may_be_its_name(word: str, attention: str) -> None:
+    assert job(TRL + f"use_flash_attention_2: {word}\n", "sft.yaml")["attention"] == attention
+
+
+def test_the_cache_of_modelscope_writes_dots_otherwise() -> None:
+    text = TRL.replace("Qwen/Qwen2.5-0.5B", "/mnt/modelscope_hub/qwen/Qwen2___5-0___5B")
+    assert job(text, "sft.yaml")["model"] == "qwen2.5-0.5b"
+
+
 def test_the_model_is_called_otherwise() -> None:
     text = TRL.replace("model_name_or_path", "model_name") + "packing: true\n"
     holds(job(text, "sft.yaml"), model="qwen2.5-0.5b", packing=True)

@@ -119,7 +119,6 @@ TRAINS = """
         ("  virtual_prompt_style: p-tuning", "beside a frozen model"),
         ("  ia3_tuning: {type: own}", "beside a frozen model"),
         ("  adapter_tuning: {adapter_dim: 8}", "beside a frozen model"),
-        ("  peft: {peft_scheme: ptuning}", "beside a frozen model"),
         ("  decoder_tokenizer: {library: yttm}", "translation"),
         ("top_k: 4\n    output_path: out", "trains nothing"),
     ],
@@ -127,6 +126,11 @@ TRAINS = """
 def test_what_nemo_trains_beside_a_frozen_model_is_not_counted_as_the_model(more: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         meant(TRAINS + f"    {more}\n", "n.yaml", program="nemo")
+
+
+def test_the_adapters_of_nemo_that_are_not_loras_are_asked_for() -> None:
+    found = meant(TRAINS + "      peft: {peft_scheme: adapter}\n", "n.yaml", program="nemo")
+    assert "--adapter lora" in found.open["adapter.kind"]
 
 
 def test_a_reward_model_of_nemo_is_trained_on_pairs() -> None:

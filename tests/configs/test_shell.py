@@ -109,6 +109,22 @@ def test_arithmetic_is_of_numbers_alone(text: str, value: int | None) -> None:
     assert shell.arithmetic(text) == value
 
 
+@pytest.mark.parametrize(
+    ("head", "nodes", "gpus"),
+    [
+        ("#SBATCH --nodes=24\n#SBATCH --gres=gpu:8  # all\n", "24", "8"),
+        ("#SBATCH -N 2\n\n# more\n#SBATCH --gpus-per-node a100:4\n", "2", "4"),
+        ("#SBATCH --nodes=2-4\n#SBATCH --gres=nvme:1\n", None, None),
+        ("set -e\n#SBATCH --nodes=24\n", None, None),  # behind a command it is a comment alone
+    ],
+)
+def test_the_head_of_a_script_tells_what_slurm_sets(head: str, nodes: str | None, gpus: str | None) -> None:
+    text = f"#!/bin/bash\n{head}torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE train.py --a 1\n"
+    words = [word.text for word in shell.read(text).launcher]
+    found = [words[words.index(option) + 1] for option in ("--nnodes", "--nproc_per_node")]
+    assert [None if shell.unknowns(word) else word for word in found] == [nodes, gpus]
+
+
 def test_the_shell_that_srun_starts_knows_exported_variables() -> None:
     text = """
         export LAUNCHER="python -u -m torch.distributed.launch --nproc_per_node 4 --nnodes 2"

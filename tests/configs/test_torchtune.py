@@ -66,6 +66,12 @@ def test_an_adapter() -> None:
     assert set(found.open) == {"sequence_length"}  # the longest sample decides
 
 
+def test_the_length_of_old_releases_is_that_of_the_data() -> None:
+    old = written().replace("  packed: False", "  max_seq_len: 512")
+    assert job(old, "a.yaml")["sequence_length"] == 512
+    assert job(old.replace("max_seq_len: null", "max_seq_len: 1024"), "a.yaml")["sequence_length"] == 1024
+
+
 def test_the_recipe_that_a_comment_names_says_whether_it_is_distributed() -> None:
     found = meant(written("lora_finetune_distributed", "1024"), "a.yaml")
     assert found.job["parallel"] == {"sharding": "fsdp", "fsdp_version": 2}

@@ -213,9 +213,13 @@ def of_starts(name: str) -> list[str]:
     return [one for one in found if SIZE.search(one)]
 
 
+DOT_OF_MODELSCOPE = "___"
+"""How ModelScope's cache writes a dot in the name of a folder: modelscope, hub/snapshot_download.py."""
+
+
 def candidates(name: str) -> list[str]:
     """Shorter and shorter names of the same shape, the longest first."""
-    last = name.rsplit("/", 1)[-1]
+    last = name.rsplit("/", 1)[-1].replace(DOT_OF_MODELSCOPE, ".")
     result: list[str] = []
     todo = [last]
     while todo:

@@ -66,10 +66,12 @@ FOREIGN_COMMANDS = {
     "verl": re.compile(r".*\bverl\.trainer\.\w+( .*)?", re.DOTALL),
     "OpenRLHF": re.compile(r".*\bopenrlhf\.cli\.train_\w+( .*)?", re.DOTALL),
     "XTuner": re.compile(r"(\S*/)?xtuner train .*", re.DOTALL),
+    "OLMo-core": re.compile(r"(.*\s)?(\S*/)?src/scripts/train/\S+\.py( .*)?", re.DOTALL),
 }
 """Programs whose commands are told from others and not read: they take arguments of the Trainer, and mean others.
 
-Source: modelscope/ms-swift, swift/cli/main.py; OpenRLHF/OpenRLHF, openrlhf/cli; InternLM/xtuner, xtuner/entry_point.py.
+Source: modelscope/ms-swift, swift/cli/main.py; OpenRLHF/OpenRLHF, openrlhf/cli; InternLM/xtuner, xtuner/entry_point.py;
+allenai/OLMo-core, src/scripts/train.
 """
 
 ENOUGH = 2  # keys that are a program's alone, to take a file for its

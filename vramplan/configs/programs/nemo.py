@@ -311,8 +311,8 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     if scheme in ("", "none", "null"):
         return
     if scheme in ("adapter", "ptuning", "ia3", "selective", "mora"):
-        message = f"{scheme}: {_FROZEN}"
-        sheet.problem("model.peft.peft_scheme", message, "lora, or null for the whole model")
+        why = f"peft_scheme {scheme} trains modules beside a frozen model that a job has no key for"
+        meaning.ask("adapter.kind", f"{why}; those of LoRA are near (--adapter lora --rank N --targets NAMES)")
         return
     if scheme not in ("lora", "qlora"):
         sheet.problem("model.peft.peft_scheme", f"{scheme!r} is not understood", "lora, or null")

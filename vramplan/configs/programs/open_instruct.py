@@ -112,6 +112,10 @@ OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
 
 
+ENOUGH_WITHOUT_A_MODEL = 3
+"""Keys that are open-instruct's alone, to take a file for its whose model the command line names."""
+
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are open-instruct's alone, times three: the others are those of TrainingArguments too."""
     own = ("with_tracking", "checkpointing_steps", "use_slow_tokenizer", "dataset_mix_dir", "hf_metadata_dataset")
@@ -130,9 +134,10 @@ def recognise(keys: Mapping[str, Any]) -> int:
         return 0
     if path.startswith("open_instruct/") or "/open_instruct/" in path:
         return SURE
-    if "model_name_or_path" not in keys or not any(name in heads for name in own):
+    found = sum(name in heads for name in own)
+    if found < (1 if "model_name_or_path" in keys else ENOUGH_WITHOUT_A_MODEL):
         return 0
-    return 3 * sum(name in heads for name in own) + sum(name in heads for name in more)
+    return 3 * found + sum(name in heads for name in more)
 
 
 def _program_of(sheet: Sheet) -> str:

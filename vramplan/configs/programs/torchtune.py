@@ -123,7 +123,10 @@ def _samples(sheet: Sheet) -> bool:
 
 def _length(sheet: Sheet, meaning: Meaning) -> None:
     """Say how long samples are; behind a prompt stands the answer that is sampled."""
-    key, length = "tokenizer.max_seq_len", sheet.count("tokenizer.max_seq_len")
+    key, own = "tokenizer.max_seq_len", "dataset.max_seq_len"  # which datasets had in the releases up to 0.2.1
+    length, of_data = sheet.count(key), sheet.count(own)
+    if length is None and of_data:
+        key, length = own, of_data
     places = ("max_generated_tokens", "inference.max_generated_tokens")
     found = {place: sheet.count(place) for place in places}
     answer = next((place for place in places if found[place]), None) if _samples(sheet) else None

@@ -17,7 +17,8 @@ UNDERSTOOD = names(
     model.num_layers model.num_heads model.num_kv_heads model.embed_dim model.intermediate_dim
     model.tie_word_embeddings policy_model.vocab_size policy_model.max_seq_len policy_model.num_layers
     policy_model.num_heads policy_model.num_kv_heads policy_model.embed_dim policy_model.intermediate_dim
-    policy_model._component_ tokenizer.max_seq_len dataset.packed batch_size gradient_accumulation_steps
+    policy_model._component_ tokenizer.max_seq_len dataset.max_seq_len dataset.packed batch_size
+    gradient_accumulation_steps
     optimizer._component_ optimizer.fused optimizer.foreach optimizer.momentum optimizer_in_bwd loss._component_
     loss.num_output_chunks clip_grad_norm compile dtype enable_activation_checkpointing enable_activation_offloading
     ac_mode ac_option fsdp_cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward custom_sharded_layers
@@ -38,7 +39,7 @@ WITHOUT_EFFECT = names(
     save_every_n_epochs enable_async_checkpointing dataset dataset.* dataset_val dataset_val.* datasets dataloader.*
     seed shuffle epochs max_steps_per_epoch num_steps batch_size_val run_val_every_n_steps optimizer.lr
     optimizer.weight_decay optimizer.betas optimizer.eps optimizer.nesterov optimizer.amsgrad lr_scheduler
-    kd_loss.ignore_index kd_loss.sym_kd_ratio
+    kd_loss.ignore_index kd_loss.sym_kd_ratio loss.loss_type
     lr_scheduler.* loss.ignore_index loss.beta loss.label_smoothing loss.epsilon loss.kl_coeff loss.value_coeff
     loss.value_clip_range loss.reduction metric_logger.* log_every_n_steps log_peak_memory_stats log_level
     profiler.* profile_memory device collate_fn kd_ratio name base_model_path checkpoint_dir checkpoint_files

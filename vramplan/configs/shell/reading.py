@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from vramplan.configs.shell import queued
 from vramplan.configs.shell.branches import Branches, decided_by
 from vramplan.configs.shell.commands import LAUNCHERS, named_by_caller, without_redirections
 from vramplan.configs.shell.expanding import (
@@ -87,6 +88,7 @@ MANY = 3  # a program with more flags than these may train
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
     """Read a script. `sourced`: the text of a file that it sources, None if it is not there."""
     reader = _StatementReader(sourced)
+    reader.values |= {name: [Argument(value, 1)] for name, value in queued.variables_of(text).items()}
     reader.run_all(statements_of(text))
     script = reader.script
     script.values = reader.values

@@ -157,8 +157,11 @@ def attention(file: TrainingFile) -> None:
         word, key = "sdpa" if without else "flash", "disable_flash_attn2"
     if word == "flash" and sheet.text(key) == "flex_attention":
         meaning.lack(key, "FlexAttention's own kernels, and those of FlashAttention are counted")
-    if sheet.flag("use_flash_attention_2"):
-        word, key = "flash", "use_flash_attention_2"
+    own = "use_flash_attention_2"
+    if sheet.text(own) in trainer.ATTENTIONS:  # scripts with an argument of this name hand its text on
+        word, key = trainer.ATTENTIONS[sheet.text(own) or ""], own
+    elif sheet.flag(own):
+        word, key = "flash", own
     if word:
         meaning.say("attention", word, key)
 

@@ -94,7 +94,7 @@ OF_OLD_RELEASES = names(
     """
     eval_table_max_new_tokens collator_pad_to_longest log_sweep_min_lr log_sweep_max_lr lora_out_dir
     push_to_hub_model_id preprocess_shards relora_steps relora_warmup_steps relora_anneal_steps
-    sample_pack_sequentially dpo_generate_during_eval dpo_norm_loss inference peft_adapter dataset_prcoesses
+    sample_pack_sequentially gptq_bits dpo_generate_during_eval dpo_norm_loss inference peft_adapter dataset_prcoesses
     """
 )
 """Keys of the schemas from 0.1.0 to 0.13.0 that later ones have not, and that say nothing of a step.
