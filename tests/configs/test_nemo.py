@@ -92,6 +92,15 @@ def test_a_loop_of_aligner_clips_by_its_own_key(part: str) -> None:
     holds(job(text, "align.yaml"), max_gradient_norm=0.5)
 
 
+@pytest.mark.parametrize(
+    ("more", "reference"),
+    [("", "precomputed"), ("      peft: {peft_scheme: lora, lora_tuning: {adapter_dim: 8}}\n", "adapter-off")],
+)
+def test_the_reference_of_aligner_lies_on_the_host(more: str, reference: str) -> None:
+    text = GPT.format(stages=1, method="uniform", number=1) + "      dpo: {ref_policy_kl_penalty: 0.2}\n" + more
+    holds(job(text, "align.yaml"), loss="dpo", dpo_reference=reference)
+
+
 @pytest.mark.parametrize(("name", "model"), [("baichuan2_7b", "baichuan2-7b"), ("own_run", "llama-2-7b")])
 def test_of_models_of_the_same_sizes_the_one_that_the_run_is_called_by(name: str, model: str) -> None:
     text = f"""\

@@ -111,6 +111,7 @@ FINE_TUNES = {
     "vigogne-2-13b": "llama-2-13b",
     "taiwan-llm-7b": "llama-2-7b",  # yentinglin/Taiwan-LLM-7B-v2.0-chat, README: of Llama 2 7B
     "taiwan-llm-13b": "llama-2-13b",
+    "llama-3-elyza-jp-8b": "llama-3-8b",  # elyza/Llama-3-ELYZA-JP-8B, README: of Meta-Llama-3-8B-Instruct
     "llama-3-typhoon-v1.5x-8b": "llama-3-8b",  # scb10x/llama-3-typhoon-v1.5x-8b-instruct, README: of Llama 3
     "llama-3-typhoon-v1.5x-70b": "llama-3-70b",
 }

@@ -249,6 +249,7 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
     norms = {key: sheet.number(key) for key in clips}
     if of_dpo := [key for key in sheet.written if key == "model.dpo" or key.startswith("model.dpo.")]:
         meaning.say("loss", "dpo", of_dpo[0])
+        _reference(sheet, meaning, of_dpo[0])
     kind = sheet.text("model.reward_model_type")  # NeMo-Aligner, examples/nlp/gpt/train_reward_model.py
     if kind == "binary_ranking":
         meaning.say("loss", "reward", "model.reward_model_type")
@@ -256,6 +257,7 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
         meaning.lack("model.reward_model_type", f"{kind} scores single answers, and a language model's loss is counted")
     if any(key.startswith("model.kto.") for key in sheet.written):
         meaning.say("loss", "kto", "model.kto")
+        _reference(sheet, meaning, "model.kto")
     if (sheet.count("model.num_moe_experts") or 1) > 1 and sheet.number("model.moe_expert_capacity_factor"):
         factor = sheet.number("model.moe_expert_capacity_factor")
         meaning.say("expert_capacity_factor", factor, "model.moe_expert_capacity_factor")
@@ -295,6 +297,16 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("activation_checkpointing", "none", of[0])
     else:
         sheet.problem(of[0], f"{granularity!r} is not understood", "full, selective or null")
+
+
+def _reference(sheet: Sheet, meaning: Meaning, key: str) -> None:
+    """The weights of the reference lie on the host, and take the place of the policy's before a step.
+
+    Source: NVIDIA/NeMo-Aligner 0.7.0, examples/nlp/gpt/train_gpt_dpo.py; nemo_aligner/algorithms/dpo.py,
+    augment_dataloader; models/nlp/gpt/megatron_gpt_dpo_model.py, get_ref_policy_logprobs.
+    """
+    whole = (sheet.text("model.peft.peft_scheme") or "none").lower() in ("none", "null")
+    meaning.say("dpo_reference", "precomputed" if whole else "adapter-off", key, "model.peft.peft_scheme")
 
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> None:
