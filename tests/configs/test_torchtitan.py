@@ -134,3 +134,28 @@ def test_a_cuda_graph_of_forward_and_backward_is_told_unless_it_is_turned_off() 
     off = text.replace("TrainingConfig(", "TrainingConfig(disable_cuda_graphs=True, ")
     assert off != text
     assert key not in meant(off, "config_registry.py").unmodelled
+
+
+def test_tables_of_2024_have_degrees_and_fp8_under_training() -> None:
+    text = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 2
+seq_len = 2048
+data_parallel_degree = -1
+tensor_parallel_degree = 4
+pipeline_parallel_degree = 1
+fp8_linear = "{fp8}"
+fsdp_reshard_after_forward = "never"
+"""
+    found = meant(text.format(fp8=""), "titan.toml")
+    holds(found.job["parallel"], tensor=4, sharding="fsdp-grad-op")
+    values = {value.key: value.sources[0].key for value in found.values}
+    assert (values["micro_batch_size"], values["parallel.tensor"]) == (
+        "training.batch_size",
+        "training.tensor_parallel_degree",
+    )
+    assert not found.unmodelled
+    assert "training.fp8_linear" in meant(text.format(fp8="dynamic"), "titan.toml").unmodelled

@@ -140,18 +140,20 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
 
 
 def _degree(sheet: Sheet, name: str) -> int:
-    """A degree of parallelism, also under the tables that it had in 2024."""
-    for table in ("experimental", "training"):
-        key = f"{table}.{name}"
-        if key in UNDERSTOOD and sheet.given(key):
-            return sheet.count(key) or 1
-    return sheet.count(f"parallelism.{name}", 1) or 1
+    """A degree of parallelism."""
+    return sheet.count(_key_of(sheet, name), 1) or 1
+
+
+def _key_of(sheet: Sheet, name: str) -> str:
+    """Where a file has a degree: also in the tables that had it in 2024."""
+    old = (key for table in ("experimental", "training") if (key := f"{table}.{name}") in UNDERSTOOD)
+    return next((key for key in old if sheet.given(key)), f"parallelism.{name}")
 
 
 def _batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     meaning.say("sequence_length", sheet.count("training.seq_len"), "training.seq_len")
-    old = sheet.count("training.batch_size")
-    micro = sheet.count("training.local_batch_size") if old is None else old
+    of = "training.batch_size" if sheet.given("training.batch_size") else "training.local_batch_size"
+    micro = sheet.count(of)
     piece = sheet.count("parallelism.pipeline_parallel_microbatch_size") or 1
     total = sheet.count("training.global_batch_size")
     key = "gradient_accumulation_steps"
@@ -159,12 +161,12 @@ def _batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         return
     if stages > 1:
         meaning.say("micro_batch_size", piece, "parallelism.pipeline_parallel_microbatch_size")
-        meaning.say(key, max(1, micro // piece), "training.local_batch_size")
+        meaning.say(key, max(1, micro // piece), of)
     elif total and total > 0:
-        meaning.say("micro_batch_size", micro, "training.local_batch_size")
+        meaning.say("micro_batch_size", micro, of)
         meaning.say("global_batch_size", total, "training.global_batch_size")
     else:
-        meaning.say("micro_batch_size", micro, "training.local_batch_size")
+        meaning.say("micro_batch_size", micro, of)
         meaning.say(key, 1, "training.global_batch_size")
 
 
@@ -213,14 +215,17 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     dtype = half.get(sheet.text("training.dtype") or "", "fp32")
     of_converters = ("model.converters", "model_spec.converters", "model_converters.converters")
     converters = [name for key in of_converters for name in sheet.texts(key) or []]
+    kind = (sheet.text("training.fp8_linear") or "").lower()  # of spring 2024: dynamic, delayed, or nothing
     fp8 = any("float8" in name.lower() for name in converters) or bool(
-        sheet.flag("float8.enable_float8_linear") or sheet.flag("training.enable_float8_linear")
+        sheet.flag("float8.enable_float8_linear")
+        or sheet.flag("training.enable_float8_linear")
+        or kind not in ("", "false")
     )
     sheet.text("quantize.linear.float8.recipe_name")
     of_llama = sheet.text("model.name") in LLAMAS
     of_own_code = of_llama and "compile" in meaning.job
     if fp8 and not of_own_code:
-        of_fp8 = (*of_converters, "float8.enable_float8_linear")
+        of_fp8 = (*of_converters, "training.fp8_linear", "float8.enable_float8_linear")
         why = "products in fp8 are counted as products in bf16, whose operands are what backward keeps"
         meaning.lack(next((key for key in of_fp8 if sheet.given(key)), of_fp8[-1]), why)
     sharded = shards != 1
@@ -237,16 +242,16 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     else:
         meaning.say("precision", f"amp-{parameter}", *of)
     for name, value, key in (
-        ("parallel.tensor", tensor, "parallelism.tensor_parallel_degree"),
-        ("parallel.pipeline", stages, "parallelism.pipeline_parallel_degree"),
-        ("parallel.context", context, "parallelism.context_parallel_degree"),
-        ("parallel.expert", expert, "parallelism.expert_parallel_degree"),
+        ("parallel.tensor", tensor, "tensor_parallel_degree"),
+        ("parallel.pipeline", stages, "pipeline_parallel_degree"),
+        ("parallel.context", context, "context_parallel_degree"),
+        ("parallel.expert", expert, "expert_parallel_degree"),
     ):
         if value > 1:
-            meaning.say(name, value, key)
+            meaning.say(name, value, _key_of(sheet, key))
     if tensor > 1 and sheet.flag("parallelism.enable_sequence_parallel", True):
         if of_llama:
-            meaning.say("parallel.sequence_parallel", True, "parallelism.tensor_parallel_degree")
+            meaning.say("parallel.sequence_parallel", True, _key_of(sheet, "tensor_parallel_degree"))
         else:
             why = "between its products each device is counted with the whole sequence"
             meaning.lack("parallelism.tensor_parallel_degree", why)
@@ -294,7 +299,8 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
 
     Those of a context shard the model too.
     """
-    whole = sheet.text("parallelism.fsdp_reshard_after_forward")
+    old = "training.fsdp_reshard_after_forward"  # its place until spring 2025
+    whole = sheet.text(old if sheet.given(old) else "parallelism.fsdp_reshard_after_forward")
     of = ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree")
     if replicas > 1 and shards == context == 1:
         meaning.say("parallel.sharding", "ddp", *of)

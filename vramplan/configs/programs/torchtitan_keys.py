@@ -16,7 +16,8 @@ UNDERSTOOD = names(
     training.global_batch_size training.seq_len training.max_norm training.enable_cpu_offload training.dtype
     training.mixed_precision_param training.mixed_precision_reduce training.data_parallel_degree
     training.tensor_parallel_degree training.compile training.data_parallel_shard_degree
-    training.data_parallel_replicate_degree training.enable_float8_linear parallelism.data_parallel_replicate_degree
+    training.data_parallel_replicate_degree training.enable_float8_linear training.fp8_linear
+    training.pipeline_parallel_degree training.fsdp_reshard_after_forward parallelism.data_parallel_replicate_degree
     parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward parallelism.tensor_parallel_degree
     parallelism.disable_loss_parallel parallelism.pipeline_parallel_degree parallelism.pipeline_parallel_schedule
     parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage
