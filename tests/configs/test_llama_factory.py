@@ -176,6 +176,10 @@ def test_a_misspelt_setting_is_an_error() -> None:
     ("more", "what"),
     [
         ("infer_backend: vllm\n", "infer_backend: the file answers a chat and trains nothing"),
+        (
+            "task: mmlu\nsplit: test\nn_shot: 5\n",
+            "n_shot: the file asks the questions of a benchmark and trains nothing",
+        ),
         ("export_dir: out\nexport_size: 5\n", "export_dir: the file merges or quantizes a model and trains nothing"),
     ],
 )

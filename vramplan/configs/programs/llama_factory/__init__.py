@@ -19,11 +19,17 @@ from vramplan.configs.sheet import Meaning, Program, Sheet
 OF_OLD_RELEASES = {
     "num_layer_trainable": "freeze_trainable_layers",
     "name_module_trainable": "freeze_trainable_modules",
+    "badam_switch_block_every": "badam_switch_interval",
 }
 """What 0.7 and older call settings. Source: v0.7.0, src/llmtuner/hparams/finetuning_args.py."""
 
-IDLE = {"infer_backend": "answers a chat", "export_dir": "merges or quantizes a model", "export_size": "merges a model"}
-"""Keys of files for `llamafactory-cli chat`, `api` and `export`, with what these do."""
+IDLE = {
+    "infer_backend": "answers a chat",
+    "export_dir": "merges or quantizes a model",
+    "export_size": "merges a model",
+    "n_shot": "asks the questions of a benchmark",
+}
+"""Keys of files for `llamafactory-cli chat`, `api`, `export` and `eval`, with what these do."""
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
