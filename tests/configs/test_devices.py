@@ -229,6 +229,15 @@ def test_deepspeed_casts_the_weights_at_stage_0_too(tmp_path: Path, more: str) -
         assert "weight_dtype" not in read.job
 
 
+@pytest.mark.parametrize(("stage", "precision"), [(0, "pure-fp16"), (2, "mixed-fp16"), (3, "mixed-fp16")])
+def test_zero_keeps_a_copy_in_fp32_of_weights_that_were_loaded_in_half(
+    tmp_path: Path, stage: int, precision: str
+) -> None:
+    text = PLAIN.replace("bf16: true\n", "bf16: false\ndtype: float16\ndeepspeed: own/ds.json\n")
+    named = f'{{"zero_optimization": {{"stage": {stage}}}, "fp16": {{"enabled": "auto"}}}}'
+    holds(values(tmp_path, "a.yaml", a__yaml=text, ds__json=named), precision=precision)
+
+
 @pytest.mark.parametrize(
     ("start", "devices"),
     [

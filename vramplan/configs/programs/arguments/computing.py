@@ -96,6 +96,11 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     widened = bool(sheet.flag(KBIT))  # whatever is not quantized, be it all of the model
     if widened and (sharded or half is None):
         meaning.lack(KBIT, "norms, embeddings and head in fp32 beside quantized weights")
+    if half is None and loaded in ("bf16", "fp16") and str(file.sharding).startswith("zero"):
+        # Nothing casts them, and ZeRO has an fp32 copy and fp32 states of whatever it steps.
+        # Source: deepspeed 0.19.8, runtime/zero/stage_1_and_2.py and stage3.py, master_weights_and_grads_dtype.
+        meaning.say("precision", f"mixed-{loaded}", loaded_by, *file.sharding_of)
+        return
     if half is None:
         word = {"bf16": "pure-bf16", "fp16": "pure-fp16"}.get(loaded or "", "tf32" if tf32 else "fp32")
         meaning.say(
