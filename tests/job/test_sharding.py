@@ -61,6 +61,9 @@ def job(**keys: Any) -> ResolvedJob:
         {"adapter": LORA, "weight_dtype": "bf16", "quantization": "nf4-double", "offload": HOST, "parallel": FSDP1},
         {"activation_checkpointing": "selective-op", "every_second_matmul": True},
         {"loss": "chunked:8"},
+        {"adapter": {**LORA, "modules_to_save": ["lm_head", "embed_tokens"]}, "parallel": FSDP1},
+        {"adapter": {**LORA, "dtype": "fp32", "modules_to_save": ["lm_head"]}, "precision": "pure-bf16"},
+        {"adapter": {**LORA, "modules_to_save": ["embed_tokens"]}, "model": "llama-3.2-1b"},
         {"optimizer": "adamw-8bit"},
         {"precision": "fsdp-fp16", "gpu": "v100"},
         {"compute_dtype": "fp16", "gradient_accumulation_steps": 2},
@@ -79,11 +82,23 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
         ({"adapter": {**LORA, "dtype": "bf16"}}, "adapter.dtype: bf16 is not modelled with fsdp-bf16"),
         (
             {"adapter": LORA, "quantization": "int8", "precision": "pure-bf16"},
-            "quantization: int8 is not modelled with parallel.sharding fsdp",
+            "quantization: int8 cannot run with parallel.sharding fsdp: a DTensor in the place of the weight has none",
         ),
         (
-            {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "parallel": FSDP1},
-            "adapter: lora with modules_to_save is not modelled with parallel.sharding fsdp and fsdp_version 1",
+            {"adapter": LORA, "quantization": "int8", "precision": "pure-bf16", "parallel": FSDP1},
+            "quantization: int8 cannot run with parallel.sharding fsdp and fsdp_version 1: PyTorch makes one tensor",
+        ),
+        (
+            {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "parallel": FSDP1, "loss": "fused"},
+            "loss: fused with a trained copy of the head cannot run with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"adapter": {"kind": "ia3"}, "parallel": FSDP1},
+            "adapter: ia3 cannot run with parallel.sharding fsdp and fsdp_version 1: PyTorch makes one tensor",
+        ),
+        (
+            {"optimizer": "muon", "parallel": FSDP1},
+            "optimizer: muon cannot run with parallel.sharding fsdp and fsdp_version 1: it steps matrices",
         ),
         (
             {"adapter": LORA, "parallel": FSDP1, "runtime": "litgpt", "precision": "amp-bf16"},
@@ -91,11 +106,11 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
         ),
         (
             {"adapter": LORA, "quantization": "nf4", "parallel": FSDP1, "weight_dtype": "fp32"},
-            "quantization: nf4 beside fp32 weights is not modelled with parallel.sharding fsdp and fsdp_version 1",
+            "quantization: nf4 beside fp32 weights cannot run with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
             {"frozen": ["embeddings", "layers.0"], "parallel": FSDP1},
-            "frozen: embeddings, layers.0 is not modelled with parallel.sharding fsdp and fsdp_version 1",
+            "frozen: embeddings, layers.0 cannot run with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
             {"parallel": {"data": 8, "sharding": "hsdp:3"}},
@@ -159,14 +174,14 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             {"optimizer": "lion", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 2}},
             "optimizer: lion is not modelled with parallel.sharding fsdp",
         ),
-        ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
+        ({"optimizer": "adafactor"}, "optimizer: adafactor cannot run with parallel.sharding fsdp: PyTorch's"),
         (
             {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}, "parallel": FSDP1},
-            "adapter: lora over experts is not modelled with parallel.sharding fsdp",
+            "adapter: lora over experts cannot run with parallel.sharding fsdp",
         ),
         (
-            {"adapter": {**LORA, "dtype": "fp32", "modules_to_save": ["lm_head"]}, "precision": "pure-bf16"},
-            "adapter: an fp32 adapter beside modules_to_save in 16 bits is not modelled",
+            {"adapter": {**LORA, "dtype": "fp32", "modules_to_save": ["norm"]}, "precision": "pure-bf16"},
+            "adapter: an fp32 adapter beside modules_to_save in 16 bits cannot run with parallel.sharding fsdp",
         ),
         (
             {"model": "clip-vit-base-patch32"},

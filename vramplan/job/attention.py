@@ -13,6 +13,7 @@ from vramplan.replay.models.capable import (
     ignores_windows,
     no_eager_attention,
     no_flash_attention,
+    no_flash_class,
     no_fused_attention,
     only_kernel_of,
     package_flash,
@@ -74,7 +75,8 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         if given in {None, "sdpa"}:
             resolver.assume("attention", "eager", f"no fused attention for {model.code}: {obstacle}")
         else:
-            message = f"{given} cannot run for {model.code}: {obstacle}"
+            why = obstacle if given != "flash" else no_flash_class(model.family) or obstacle
+            message = f"{given} cannot run for {model.code}: {why}"
             resolver.fields.refuse("attention", message, hint="use eager")
         return "eager"
     only = None if model is None else only_kernel_of(model)

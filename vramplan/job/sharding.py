@@ -8,6 +8,7 @@ from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, refuse_fsdp_keys
 from vramplan.options import words
+from vramplan.replay.sharding.reasons import reason_of
 from vramplan.replay.sharding.traced import SHARDED_BITS, composed_with_shards, refused_with_shards, stepped_under
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded, is_fsdp
@@ -149,8 +150,11 @@ def check_sharding(resolver: Resolver, job: ResolvedJob) -> tuple[str, ...]:
             fields.refuse(key, message, hint=STAGE_3_HINTS[key])
             continue
         version = " and fsdp_version 1" if sharding.version == 1 else ""
+        why = reason_of(job, key) if sharding.zero is None else ""
         message = f"{given} is not modelled with parallel.sharding {kind}{version}"
-        if key == "optimizer":
+        if why:
+            message = f"{given} cannot run with parallel.sharding {kind}{version}: {why}"
+        elif key == "optimizer":
             message += f" (modelled: {', '.join(stepped_under(sharding))})"
         hint = HINTS.get(key, "leave one of the two out")
         if sharding.version == 1:

@@ -101,7 +101,7 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
         hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
         fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
     elif raw.frozen and (raw.adapter_kind or "lora") not in ("lora", "dora"):
-        message = f"{', '.join(raw.frozen)} of {raw.adapter_kind} is not modelled"
+        message = f"{', '.join(raw.frozen)} belongs to LoRA: {raw.adapter_kind} has none"
         fields.refuse("frozen", message, hint="leave it out, or kind lora")
     elif len(set(raw.frozen)) == len(LORA_PARTS):
         fields.refuse("frozen", "nothing is left to train", hint="leave one of the two out")
@@ -322,8 +322,6 @@ class _Adapter:
         """Where PEFT's copies of a table and of its tied head are not modelled; empty where they are."""
         if not self.names.tied_head or self.model.task == "seq2seq":  # whose table is three modules
             return f"in the code of {self.model.code}"
-        if self.raw.sharding not in {None, "none", "ddp"}:
-            return f"with parallel.sharding {self.raw.sharding}"
         return f"with loss {self.raw.loss}" if self.raw.loss in words.PREFERENCE_LOSSES else ""
 
     def modules_to_save(self) -> tuple[str, ...]:

@@ -297,7 +297,7 @@ class Sharding(Observer):
     weights_are_views = False  # several weights are views of one tensor, and so no leaves of the graph
     casts_buffers = False  # the model's buffers have the element type of the weights that are gathered
     buffer_dtype: DType | None = None  # element type of the model's buffers, if weights are gathered in another type
-    wrapped: Callable[[Parameter, Callable[[Tensor], Tensor]], Tensor] | None = None  # runs a module of an adapter
+    wrapped: Callable[..., Tensor] | None = None  # runs a module whose trained weights are a unit, which are given it
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
     hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
     inputs_dtype: DType | None = None  # what blocks are given beside the hidden state is cast to, if it is fp32

@@ -126,7 +126,8 @@ class GPTNeo:
 
     block_lists = ("h",)
     selective = SELECTIVE_OP
-    no_fused_attention = "its code has no SDPA, and its class for FlashAttention-2 is not modelled"
+    no_fused_attention = "its code has no SDPA"
+    no_flash_class = "its class for FlashAttention-2 is not modelled"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     head_losses = HEAD_LOSSES
     takes_padding = takes_packing = True

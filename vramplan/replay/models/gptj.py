@@ -149,7 +149,8 @@ class GPTJ:
 
     block_lists = ("h",)
     selective = SELECTIVE_OP
-    no_fused_attention = "its code has no SDPA, and its class for FlashAttention-2 is not modelled"
+    no_fused_attention = "its code has no SDPA"
+    no_flash_class = "its class for FlashAttention-2 is not modelled"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     bounded_positions = True
     head_losses = HEAD_LOSSES_WITH_BIAS

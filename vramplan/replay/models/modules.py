@@ -246,6 +246,22 @@ class RMSNorm:
         self.kernel = tape.role(Kernels).norm(name)
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        wrapped = hidden.tape.role(Sharding).wrapped
+        if wrapped is None:
+            return self.normalised(hidden)
+        whole = self.weight
+
+        def run(own: Parameter) -> Tensor:
+            self.weight = own
+            try:
+                return self.normalised(hidden)
+            finally:  # a recomputation may stop inside
+                self.weight = whole
+
+        return wrapped(whole, run)
+
+    def normalised(self, hidden: Tensor) -> Tensor:
+        """By the kernel of a library, or as the model's code has it."""
         if self.kernel is not None:
             return self.kernel(hidden, self.weight)
         return entered(self.composed, hidden, self.weight)

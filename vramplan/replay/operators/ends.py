@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.observers import Outer, Rounding
+from vramplan.replay.observers import Outer, Rounding, Sharding
 from vramplan.replay.operators.normalised import log_softmax
 from vramplan.replay.operators.views import Grads, autocast_float
 from vramplan.replay.recorder import Saved, rounded
@@ -37,7 +37,13 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
     EmbeddingBackwardKernel.cu.
     """
     tape = weight.tape
-    weight.is_table = True
+    wrapped = tape.role(Sharding).wrapped
+    if wrapped is not None and type(weight) is Parameter and weight.node is not None:
+        weight.is_table = True
+        rows: Tensor = wrapped(weight, lambda table: embedding(ids, table, returned=returned))
+        return rows
+    if type(weight) is Parameter:
+        weight.is_table = True
     vocabulary, width = weight.shape
     dtype, batched = weight.dtype, ids.batched
     per_sample = prod(ids.shape) // (tape.batch if batched else 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.observers import Release
+from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.views import Grads, autocast_float, to
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import (
@@ -26,6 +26,11 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     Backward: the gradients of input, weight and bias at once.
     Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu.
     """
+    wrapped = x.tape.role(Sharding).wrapped
+    if wrapped is not None and type(weight) is Parameter and weight.node is not None:
+        beside = () if bias is None else (bias,)
+        found: Tensor = wrapped(weight, lambda own, shift=None: layer_norm(x, own, shift), *beside)
+        return found
     x = autocast_float(x)
     scale = None if weight is None else autocast_float(weight)
     shift = None if bias is None else autocast_float(bias)

@@ -28,6 +28,11 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     LinearAlgebra.cpp, should_fold; transformers pytorch_utils.py, Conv1D.forward.
     """
     tape = x.tape
+    wrapped = tape.role(Sharding).wrapped
+    if wrapped is not None and type(weight) is Parameter and weight.node is not None:
+        beside = () if bias is None else (bias,)
+        found: Tensor = wrapped(weight, lambda *own: linear(x, *own, transposed=transposed), *beside)
+        return found
     out_features = weight.shape[1 if transposed else 0]
     in_features = weight.shape[0 if transposed else 1]
     lead = x.shape[:-1]

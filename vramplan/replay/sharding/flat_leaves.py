@@ -8,10 +8,11 @@ FullyShardedDataParallelPlugin); torch 2.13, torch/distributed/fsdp/wrap.py (_or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from vramplan.replay.autograd import whole_gradients
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import UnitBlock
@@ -46,43 +47,48 @@ class FlatLeaves(FlatParameters):
             start = len(self.tape.parameters)
             block = make(number)
             inside = self.tape.parameters[start:]
-            for one in inside:
-                if one.node is not None:
-                    self._leaf(one)
+            for module in _modules(inside):
+                self._leaf(*module)
             unit = GatheredUnit([one for one in inside if one.node is None])
             self._accumulate(unit)
             return UnitBlock(self, unit, block)
 
         return build
 
-    def _leaf(self, weight: Parameter) -> GatheredUnit:
+    def _leaf(self, weight: Parameter, *beside: Parameter) -> GatheredUnit:
         if weight not in self.leaves:
-            self.leaves[weight] = unit = GatheredUnit((weight,))
+            unit = GatheredUnit((weight, *beside))
+            self.leaves.update(dict.fromkeys(unit.parameters, unit))
             self.trained_units.add(unit)
             self._accumulate(unit)
         return self.leaves[weight]
 
-    def wrapped(self, weight: Parameter, run: Callable[[Tensor], Tensor]) -> Tensor:
-        """A module with a trained weight of its own, with the hooks of its unit; the magnitudes of DoRA are one too.
+    def wrapped(self, weight: Parameter, run: Callable[..., Tensor], *beside: Parameter) -> Tensor:
+        """A module with trained weights of its own, with the hooks of its unit; the magnitudes of DoRA are one too.
 
         That of DoRA runs the thin layers inside, and each of them twice. A thin layer that is frozen is in the unit of
         its block.
         """
         if weight.node is None and weight not in self.leaves:
-            return run(weight)
-        unit = self._leaf(weight)
+            return run(weight, *beside)
+        unit = self._leaf(weight, *beside)
+        weights = unit.parameters
         if not self.enter(unit):
-            result = run(weight)
+            result = run(*(one.alias(one.shape, one.strides, one.node) for one in weights))
             self.leave_again(unit)
             return result
-        view = self.tape.record("split_with_sizes", (weight,), self._gather_gradient)
-        result = run(weight.alias(weight.shape, weight.strides, view))
+        made = [(one.shape, one.dtype, False) for one in weights]
+
+        def gather_gradient(gradient: Any, _saved: Any) -> list[Tensor]:
+            """The gradient of the flat parameter is made of those of its weights, were there one alone."""
+            whole_gradients(self.tape, gradient if type(gradient) is list else [gradient], made)
+            whole = self.tape.new("cat", (sum(prod(one.shape) for one in weights),), weights[0].dtype, False)
+            return [whole.alias(weights[0].shape, None, None)]
+
+        view = self.tape.record("split_with_sizes", weights[:1], gather_gradient)
+        result = run(*(one.alias(one.shape, one.strides, view, i) for i, one in enumerate(weights)))
         left: Tensor = self.leave(unit, result)
         return left
-
-    def _gather_gradient(self, gradient: Tensor, _saved: Any) -> list[Tensor]:
-        """The gradient of the flat parameter is made of those of its weights, were there one alone."""
-        return [self.tape.new("cat", (prod(gradient.shape),), gradient.dtype, False)]
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """The hook of a flat parameter's accumulator (_runtime_utils.py, _post_backward_hook)."""
@@ -111,3 +117,18 @@ class FlatLeaves(FlatParameters):
         super().drop()
         self.leaves.clear()
         self.trained_units.clear()
+
+
+def _modules(inside: Sequence[Parameter]) -> list[list[Parameter]]:
+    """The trained weights of a block, module by module: a bias is in the unit of the weight beside it."""
+    found: list[list[Parameter]] = []
+    for one in inside:
+        if one.node is None:
+            continue
+        first = found[-1][0] if found else None
+        beside = first is not None and first.part == one.part and f"{one.name}".endswith(".bias")
+        if beside and first is not None and first.name == f"{one.name.removesuffix('bias')}weight":
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found

@@ -5,13 +5,14 @@ from __future__ import annotations
 from vramplan.engines import engine_of
 from vramplan.options.words import ADAM_MINI, BITSANDBYTES_OPTIMIZERS, GALORE, TORCHAO_OPTIMIZERS, pattern_word
 from vramplan.replay.models import prefetches_after, shares_by_itself
-from vramplan.replay.models.capable import classifies_itself
+from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
-from vramplan.replay.techniques.adapters import CLASSIFIERS
+from vramplan.replay.techniques.adapters import is_saved_as, is_target
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.frozen import are_whole_blocks
+from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
@@ -28,6 +29,8 @@ BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is 
 WITH_OWN_MODULES = ("lora", "dora", "oft")  # adapters each of whose weights is that of a module
 
 SHARDED_BITS = ("nf4", "nf4-double")
+
+FUSED, LM_HEAD = "fused", "lm_head"
 
 
 def steps_shards(version: int) -> tuple[str, ...]:
@@ -104,6 +107,7 @@ def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
     """
     found = {
         "adapter": _of_leaves(job),
+        "loss": _of_loss(job),
         "frozen": _of_frozen(job),
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
@@ -124,18 +128,17 @@ def _of_leaves(job: ResolvedJob) -> str:
     adapter = job.adapter
     if adapter is None:
         return ""
-    if adapter.modules_to_save and not _saves_projection(job):
-        return f"{adapter.kind} with modules_to_save"
     if job.model.published_family is not None:
         return f"{adapter.kind} of {job.runtime.name}'s own code"
     return "" if adapter.kind in WITH_OWN_MODULES else adapter.kind
 
 
-def _saves_projection(job: ResolvedJob) -> bool:
-    """The classifier of a causal model, which is one weight without a bias, and so a unit as thin layers are."""
-    assert job.adapter is not None
-    alone = job.model.task == "cls" and not classifies_itself(job.model.family)
-    return alone and set(job.adapter.modules_to_save) <= set(CLASSIFIERS)
+def _of_loss(job: ResolvedJob) -> str:
+    """A loss that takes the weight of a head that is trained, and so a unit by itself."""
+    adapter = job.adapter
+    if adapter is None or job.loss != FUSED or not any(is_saved_as(LM_HEAD, word) for word in adapter.modules_to_save):
+        return ""
+    return f"{job.loss} with a trained copy of the head"
 
 
 def _of_checkpoints(job: ResolvedJob) -> str:
@@ -198,8 +201,8 @@ def _casts_images(job: ResolvedJob) -> bool:
 
 
 def _is_over_experts(job: ResolvedJob) -> bool:
-    adapter = job.adapter
-    if adapter is None or job.model.experts is None:
+    adapter, experts = job.adapter, job.model.experts
+    if adapter is None or experts is None or {*range(job.model.layers)} <= {*experts.dense_layers}:
         return False
     return is_over_experts(adapter.kind, job.model, adapter.targets)
 
@@ -212,7 +215,22 @@ def _of_adapter(job: ResolvedJob) -> dict[str, str]:
     if job.sharding.version == 1 and _is_over_experts(job):
         return {"adapter": f"{adapter.kind} over experts"}
     half = job.precision.startswith("pure-") or (job.half_weights and job.precision.startswith("amp-"))
-    if adapter.modules_to_save and adapter.dtype == "fp32" and half:
-        # FSDP expects one element type of all that is trained in a unit: _fsdp_param_group.py, _init_mp_dtypes
+    if job.sharding.version == 2 and adapter.dtype == "fp32" and half and _are_in_one_unit(job):
         return {"adapter": "an fp32 adapter beside modules_to_save in 16 bits"}
     return {}
+
+
+def _are_in_one_unit(job: ResolvedJob) -> bool:
+    """Whether a block, or the root, has both an adapter and the copy of a module.
+
+    Such a unit is of one element type: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _init_mp_dtypes.
+    """
+    assert job.adapter is not None
+    names, words, targets = names_of(job.model), job.adapter.modules_to_save, job.adapter.targets
+    if not words:
+        return False
+    outside = {".".join(path) for path in names.paths if path[0] != LAYERS}
+    if any(is_saved_as(".".join(path), word) for path in names.paths if path[0] == LAYERS for word in words):
+        return True
+    left = [one for one in outside if not any(is_saved_as(one, word) for word in words)]
+    return any(is_target(one, targets) for one in left if one in names.linears)

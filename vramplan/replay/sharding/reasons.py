@@ -1,0 +1,42 @@
+"""Why FSDP cannot run what is refused under it: what PyTorch, PEFT or bitsandbytes raise. Else it is not modelled."""
+
+from __future__ import annotations
+
+from vramplan.options.words import GALORE, pattern_word
+from vramplan.values.job import ResolvedJob
+
+UNIFORM = "PyTorch makes one tensor of the weights of a unit, and raises an error unless they are all alike in"
+FLAT = {
+    "frozen": f"{UNIFORM} whether they are trained",
+    "quantization": f"{UNIFORM} their element type",
+    "adapter": f"{UNIFORM} whether they are trained, and such weights are in the unit of a frozen layer",
+}
+"""Of FSDP1, by key. Source: torch 2.13, torch/distributed/fsdp/_flat_param.py, _validate_tensors_to_flatten."""
+
+OVER_EXPERTS = "PEFT writes into the weights of experts, which PyTorch forbids in a view of one tensor of several"
+READS_HEAD = "the loss reads the weight of the head outside of its module, whose own unit alone gathers it"
+TRAINED_TYPES = "PyTorch raises an error unless all that is trained in a unit has one element type"
+NO_SCALES = "a DTensor in the place of the weight has none of the scales that bitsandbytes reads there (CB)"
+
+MATRICES = ("muon", GALORE, "galore-adamw-8bit:RANK", "apollo-adamw:RANK")
+VECTORS = "it steps matrices, and FSDP1 gives it vectors"
+OF_DTENSORS = {
+    "adafactor": "PyTorch's adafactor changes a DTensor in place in a way that PyTorch refuses",
+    "galore-adamw-8bit:RANK": "it gives a DTensor a gradient of another size, which PyTorch refuses",
+    "apollo-adamw:RANK": "it multiplies a DTensor by a plain tensor, which PyTorch refuses",
+}
+"""What optimizers do with the shards of FSDP2."""
+
+
+def reason_of(job: ResolvedJob, key: str) -> str:
+    """Why the job's value of a key cannot run; empty where the program runs it."""
+    assert job.sharding is not None
+    word = pattern_word(job.optimizer)
+    if key == "optimizer":
+        return OF_DTENSORS.get(word, "") if job.sharding.version == 2 else VECTORS if word in MATRICES else ""
+    if job.sharding.version == 2:
+        return {"quantization": NO_SCALES if job.quantization == "int8" else "", "adapter": TRAINED_TYPES}.get(key, "")
+    if key == "adapter" and job.adapter is not None:
+        of_peft = job.model.published_family is None
+        return "" if not of_peft else OVER_EXPERTS if job.adapter.kind == "lora" else FLAT[key]
+    return READS_HEAD if key == "loss" else FLAT.get(key, "")
