@@ -103,13 +103,16 @@ SAVED: dict[str, Any] = {
         ({"distillation": "symmetric-kl"}, "Axolotl has no symmetric-kl"),
         ({"loss": "fused"}, "fused is not what Axolotl's KDTrainer computes"),
         ({"model": "bert-base"}, "is not modelled for bert"),
-        ({"parallel": {"data": 2, "sharding": "fsdp"}}, "the weight of the head outside of the model"),
-        ({"parallel": {"data": 2, "sharding": "zero3"}}, "the weight of the head outside of the model"),
+        ({"parallel": {"data": 2, "sharding": "fsdp"}}, "which is a DTensor when the model has returned"),
+        ({"parallel": {"data": 2, "sharding": "zero3"}}, "zero3 has let go of it"),
+        ({"parallel": {"data": 2}}, "looks for the head (lm_head) in the model that it is given, which is DDP's"),
         ({"compile": True}, "is not modelled with teacher_logprobs"),
     ],
 )
 def test_saved_predictions_are_compared_with_as_axolotl_does(keys: dict[str, Any], said: str) -> None:
     assert build_job(SAVED).distillation == "forward-kl"
+    for sharded in ({"data": 2, "sharding": "fsdp", "fsdp_version": 1}, {"data": 2, "sharding": "fsdp-grad-op"}):
+        assert build_job({**SAVED, "parallel": sharded}).teacher_logprobs == 20
     assert build_job(job_to_dict(build_job(SAVED))).teacher_logprobs == 20
     with pytest.raises(InputError) as caught:
         build_job({**SAVED, **keys})

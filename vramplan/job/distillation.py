@@ -12,7 +12,7 @@ from vramplan.job.fsdp import version_of
 from vramplan.options import words
 from vramplan.replay.models import stands_for
 from vramplan.replay.models.capable import head_losses, smooths
-from vramplan.values.parallel import ZERO3, is_fsdp
+from vramplan.values.parallel import DDP, FSDP_GRAD_OP, ZERO3, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -83,12 +83,33 @@ def _from_file(resolver: Resolver, model: ModelShape, runtime: Runtime, loss: st
         fields.refuse("loss", f"{loss} is not what Axolotl's KDTrainer computes", hint="standard")
     elif model.task != "lm" or not smooths(model.family) or model.takes_images:
         fields.refuse(FROM_FILE, f"is not modelled for {model.code}", hint="leave it out")
-    elif raw.split is not None or is_fsdp(raw.sharding) or raw.sharding == ZERO3:
-        message = "the loss reads the weight of the head outside of the model, where a device has a part of it"
-        fields.refuse(FROM_FILE, message, hint="parallel.sharding: ddp, zero1 or zero2")
+    elif raw.split is not None:
+        fields.refuse(FROM_FILE, "is not modelled over devices that share a layer", hint="leave parallel out")
+    elif _is_head_missing(resolver):
+        fields.refuse(FROM_FILE, _is_head_missing(resolver), hint="parallel.sharding: zero1, zero2 or fsdp-grad-op")
     else:
         _refuses_beside(resolver)
     return word
+
+
+def _is_head_missing(resolver: Resolver) -> str:
+    """Why Axolotl's loss does not come to the head's weight, which it reads when the model has returned; else empty.
+
+    Source: axolotl 0.19.0, integrations/kd/trainer.py, compute_loss and _resolve_lm_head.
+    """
+    raw = resolver.raw
+    if raw.sharding == ZERO3:
+        return "Axolotl's loss reads the weight of the head when the model has returned, and zero3 has let go of it"
+    if raw.sharding == DDP or (raw.sharding is None and raw.data_parallel_size > 1):
+        return "Axolotl looks for the head (lm_head) in the model that it is given, which is DDP's, and finds none"
+    # the root of version 1 stays whole between forward and backward, and that of version 2 where all units do
+    if (
+        is_fsdp(raw.sharding)
+        and version_of(resolver)[0] == 2
+        and words.pattern_word(raw.sharding or "") != FSDP_GRAD_OP
+    ):
+        return "Axolotl's loss multiplies by the weight of the head, which is a DTensor when the model has returned"
+    return ""
 
 
 def _refuses_beside(resolver: Resolver) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramplan.replay.inputs import Input, Objective, inputs_of, make_inputs
 from vramplan.replay.models.modules import Output
-from vramplan.replay.observers import HiddenStates
+from vramplan.replay.observers import HiddenStates, Sharding
 from vramplan.replay.operators.elementwise import div_by
 from vramplan.replay.operators.top_tokens import top_token_divergence
 from vramplan.replay.operators.views import to
@@ -66,6 +66,8 @@ class DistilsFromFile(Objective):
             _last = to(_last, FP32)
             _hidden_states = [to(one, FP32) for one in _hidden_states]
         tape.leave_model()
+        # the root of FSDP, which is left now, has the head too: where it goes, the job was refused
+        _hidden_states[-1] = tape.role(Sharding).after_model(_hidden_states[-1])
         hidden = to(_hidden_states[-1], weight.dtype)
         word, top = self.setup.distillation, self.setup.teacher_logprobs
         assert word is not None
