@@ -191,7 +191,7 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
         ({"hold_outputs": True}, "hold_outputs: true contradicts dpo"),
         (
             {"label_smoothing": 0.1},
-            "label_smoothing: smoothed labels are modelled with the standard loss, not with dpo",
+            "label_smoothing: TRL's trainer of dpo makes the loss by itself",
         ),
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "activation_checkpointing: optimal is not modelled with dpo"),

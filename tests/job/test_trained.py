@@ -19,6 +19,7 @@ from vramplan.values.job import ResolvedJob
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
+XLMR, CLS = "xlm-roberta-base", "classification"
 SPACES_ALONE = {
     "name": "all spaces",
     "family": "nemotron_h",
@@ -105,6 +106,7 @@ def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
         {"adapter": {"kind": "ia3"}, "quantization": "nf4", "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": {**LORA, "dtype": "bf16"}, "precision": "pure-bf16"},
         {"adapter": {**LORA, "modules_to_save": ["lm_head", "embed_tokens"]}, "model": UNTIED},
+        {"adapter": {**LORA, "targets": ["query"], "modules_to_save": ["classifier"]}, "model": XLMR, "loss": CLS},
         {"adapter": LORA, "model": "bert-base", "loss": "classification"},
         {"adapter": LORA, "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": {**LORA, "targets": ["all-linear"]}, "model": "deepseek-v2-lite"},

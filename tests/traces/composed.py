@@ -263,20 +263,34 @@ def compared(number: int, keys: Keys) -> Result:
 
 
 def answer_anew(path: str) -> int:
-    """Answer the kept jobs of a file anew, and compare with their traces: no rig is needed for that."""
+    """Answer the kept jobs of a file anew, and compare with their traces: no rig is needed for that.
+
+    What was found when they were drawn is kept beside it, under `first`.
+    """
     document = json.loads(Path(path).read_text("utf-8"))
+    document.setdefault("first", summary(document))
     for one in document["results"]:
-        if one["status"] in ("exact", "off"):
-            job = build_job(thin(one["keys"]))
-            result = Result(one["number"], {}, (), "off", "", predicted(job), one["traced"])
-            one["predicted"] = result.predicted
-            one["status"] = "exact" if result.predicted == result.traced else "off"
-            one.pop("error", None)
-            if one["status"] == "off":
-                one["error"] = result.error
+        if one["status"] in ("exact", "off", "refused"):
+            _compare_anew(one)
     _write(document, path)
     sys.stdout.write("\n".join(summary(document)) + "\n")
     return any(one["status"] == "off" for one in document["results"])
+
+
+def _compare_anew(one: dict[str, Any]) -> None:
+    """A job that was refused may be answered by now, or be refused because the program cannot run it."""
+    try:
+        job = build_job(thin(one["keys"]))
+    except InputError as error:
+        said = [f"{problem.key}: {problem.message}" for problem in error.problems]
+        one |= {"said": said[0], "status": "refused" if all(map(is_open, said)) else "no-run"}
+        return
+    result = Result(one["number"], {}, (), "off", "", predicted(job), one["traced"])
+    one |= {"said": "", "predicted": result.predicted}
+    one["status"] = "exact" if result.predicted == result.traced else "off"
+    one.pop("error", None)
+    if one["status"] == "off":
+        one["error"] = result.error
 
 
 def _write(document: dict[str, Any], path: str) -> None:

@@ -93,7 +93,11 @@ def page() -> str:
 
 
 def _said(document: dict[str, Any]) -> str:
-    return "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in summary(document))
+    """What is found today, and what was when the jobs were drawn, where that was another."""
+    now = summary(document)
+    first = document.get("first", now)
+    drawn = [] if first == now else [f"when they were drawn, before anything was mended: {first[1]}"]
+    return "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in (*now, *drawn))
 
 
 def _section(word: str, document: dict[str, Any]) -> str:

@@ -103,11 +103,7 @@ def _is_head_missing(resolver: Resolver) -> str:
     if raw.sharding == DDP or (raw.sharding is None and raw.data_parallel_size > 1):
         return "Axolotl looks for the head (lm_head) in the model that it is given, which is DDP's, and finds none"
     # the root of version 1 stays whole between forward and backward, and that of version 2 where all units do
-    if (
-        is_fsdp(raw.sharding)
-        and version_of(resolver)[0] == 2
-        and words.pattern_word(raw.sharding or "") != FSDP_GRAD_OP
-    ):
+    if is_fsdp(raw.sharding) and raw.sharding != FSDP_GRAD_OP and version_of(resolver)[0] == 2:
         return "Axolotl's loss multiplies by the weight of the head, which is a DTensor when the model has returned"
     return ""
 

@@ -293,6 +293,8 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         if word in (*words.PAIR_LOSSES, words.REWARD):
             message = f"{loss} compares whole answers, and no trainer smooths its labels over the vocabulary"
+        elif word in words.PREFERENCE_LOSSES:
+            message = f"TRL's trainer of {loss} makes the loss by itself, and reads no label_smoothing_factor"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")
     elif not smooths(model.family) and model.task in SMOOTHED_TASKS:
         fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.code}", hint="0 for none")

@@ -335,7 +335,12 @@ class _Adapter:
             if not named and not (model.task == "cls" and word in CLASSIFIERS):  # which PEFT names for every model
                 leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths))
                 _unknown(fields, "modules_to_save", word, f"no module of {model.name}", leaves)
-            elif model.tied_embeddings and {self.names.table, self.names.tied_head} & {*named} and self.no_copies():
+            elif (
+                model.tied_embeddings
+                and model.task != "cls"
+                and {self.names.table, self.names.tied_head} & {*named}
+                and self.no_copies()
+            ):
                 other = "the head" if self.names.table in named else "the embeddings"
                 message = f"{shown(word)} is tied to {other} of {model.name}, and PEFT would untie them, which is not"
                 fields.refuse("modules_to_save", f"{message} modelled {self.no_copies()}", hint="leave it out")
