@@ -320,9 +320,8 @@ class _Adapter:
 
     def no_copies(self) -> str:
         """Where PEFT's copies of a table and of its tied head are not modelled; empty where they are."""
-        if not self.names.tied_head or self.model.task == "seq2seq":  # whose table is three modules
-            return f"in the code of {self.model.code}"
-        return f"with loss {self.raw.loss}" if self.raw.loss in words.PREFERENCE_LOSSES else ""
+        known = self.names.tied_head and self.model.task != "seq2seq"  # whose table is three modules
+        return "" if known else f"in the code of {self.model.code}"
 
     def modules_to_save(self) -> tuple[str, ...]:
         """The modules to save; the head of a classification is always one."""
