@@ -77,6 +77,7 @@ EXPERTS = (
     "mistral4",
     "minimax_m2",
     "afmoe",
+    "jamba",
 )
 """The types with mixtures of experts."""
 
@@ -111,6 +112,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma3_text": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16},
     "gemma4_text": {**GROUPED, "head_dim": 16, "global_head_dim": 32, "tie_word_embeddings": True}
     | {"sliding_window": 16, "hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 1003},
+    "gemma3n_text": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16, "laurel_rank": 20}
+    | {"hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 987, "num_hidden_layers": 6}
+    | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
+    | {"activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0, 0.0, 0.0]},
     "bloom": {"vocab_size": 1003, "hidden_size": 96, "n_layer": 5, "n_head": 6},
     "mpt": {"vocab_size": 1003, "d_model": 96, "n_layers": 5, "n_heads": 6, "max_seq_len": 128},
     "falcon": {**TEXT, "num_hidden_layers": 5, "multi_query": False, "new_decoder_architecture": False},
@@ -146,11 +151,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {**GROUPED, **SPACE, "num_local_experts": 4, "shared_intermediate_size": 112}
     | {"layer_types": ["mamba", "mamba", "attention", "mamba", "attention"]},
     "falcon_h1": {**GROUPED, **SPACE, "mamba_d_ssm": 192, "mamba_norm_before_gate": False},
+    "mamba": {"vocab_size": 1003, "hidden_size": 96, "num_hidden_layers": 5, "state_size": 8, "time_step_rank": 12},
+    "falcon_mamba": {"vocab_size": 1003, "hidden_size": 96, "num_hidden_layers": 5, "state_size": 8},
     "lfm2": {key: one for key, one in GROUPED.items() if key != "intermediate_size"}
     | {"intermediate_size": 160, "block_multiple_of": 16, "layer_types": LFM2},
     "lfm2_moe": {**GROUPED, "layer_types": LFM2, "num_dense_layers": 2, "num_experts": 4, "num_experts_per_tok": 2}
     | {"moe_intermediate_size": 48},
     "bamba": {**GROUPED, **SPACE, "attn_layer_indices": [1, 3]},
+    "jamba": {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "mamba_d_state": 8, "mamba_dt_rank": 12}
+    | {"attn_layer_period": 3, "attn_layer_offset": 1},
     "nemotron_h": {
         **{key: one for key, one in GROUPED.items() if key != "num_hidden_layers"},
         "head_dim": 16,
@@ -286,6 +295,7 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
     "afmoe": {"mup_enabled": (False, True), "num_dense_layers": (0, 1, 2), "sliding_window": (16, 256)},
     "gpt_bigcode": {"multi_query": (True, True, False)},
+    "jamba": {"mamba_conv_bias": (False, True), "mamba_proj_bias": (False, True), "expert_layer_offset": (0, 1)},
     "lfm2": {"conv_bias": (False, True), "conv_L_cache": (3, 4)},
     "lfm2_moe": {"conv_bias": (False, True), "num_dense_layers": (0, 2), "norm_topk_prob": (False, True)},
     "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},

@@ -112,10 +112,15 @@ FAMILY_OF = {
     "afmoe": "afmoe",
     "gptj": "gptj",
     "gpt_bigcode": "gpt_bigcode",
+    "jamba": "jamba",
+    "mamba": "mamba",
+    "falcon_mamba": "mamba",
+    "gemma3n_text": "gemma3n",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
 OTHERWISE = {
+    "gemma3n": "it has towers for images and audio (modelled: gemma3n_text, which is its text_config)",
     "gemma4": "it has towers for images and audio (modelled: gemma4_text, which is its text_config)",
     "llama4": "it has a tower for images (modelled: llama4_text, which is its text_config)",
 }
@@ -210,6 +215,7 @@ NEUTRAL: dict[str, Any] = {
     "state_space.input_bias": None,
     "state_space.output_bias": None,
     "state_space.norm": None,
+    "state_space.step_rank": None,
     "short_convolution.kernel": None,
     "short_convolution.bias": None,
     "short_convolution.layers": None,
@@ -225,6 +231,9 @@ NEUTRAL: dict[str, Any] = {
     "layer_input_vocabulary_size": None,
     "key_value_sharing_layers": 0,
     "wide_sharing_layers": False,
+    "alternating.states": None,
+    "alternating.laurel_rank": None,
+    "alternating.sparse_layers": None,
     "unet.value_embeddings": None,
     "unet.mirrored": None,
     "unet.embedding_rows": None,

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.errors import Problem
-from vramplan.values.model import Experts, LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
+from vramplan.values.model import (
+    Alternating,
+    Experts,
+    LatentAttention,
+    LinearAttention,
+    ModelShape,
+    ShortConvolution,
+    StateSpace,
+)
 
 COUNTS = (
     "experts.count",
@@ -32,7 +40,10 @@ COUNTS = (
     "state_space.groups",
     "state_space.kernel",
     "state_space.chunk",
+    "state_space.step_rank",
     "short_convolution.kernel",
+    "alternating.states",
+    "alternating.laurel_rank",
 )
 """The fields that are counts of at least one, where a model type has them."""
 
@@ -145,6 +156,13 @@ def short_convolution_of(values: Mapping[str, Any]) -> ShortConvolution | None:
     if values["short_convolution.kernel"] is None:
         return None
     return ShortConvolution(**{key: values[f"short_convolution.{key}"] for key in ShortConvolution._fields})
+
+
+def alternating_of(values: Mapping[str, Any]) -> Alternating | None:
+    """The hidden states side by side that the fields describe; None for a model with one."""
+    if values["alternating.states"] is None:
+        return None
+    return Alternating(**{key: values[f"alternating.{key}"] for key in Alternating._fields})
 
 
 def wrong_short_convolution(values: Mapping[str, Any]) -> Iterator[Problem]:

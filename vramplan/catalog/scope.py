@@ -24,19 +24,15 @@ SPEECH = (
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 RECURRENT = (
-    "state-space and recurrent models without attention are not modelled; those with it are, of Granite 4, "
-    "Nemotron-H, Nemotron 3, Falcon-H1 and Bamba, also from a config.json: "
+    "of state-space and recurrent models Mamba, Falcon-Mamba, Jamba, Granite 4, Nemotron-H, Nemotron 3, Falcon-H1 and "
+    "Bamba are modelled, also from a config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 HYBRID = (
     "its blocks have linear attention, short convolutions or a state space in the place of most attention, which is "
-    "not modelled but for Qwen3-Next, Qwen3.5, Granite 4, Nemotron-H, Nemotron 3, Falcon-H1, Bamba and LFM2; "
+    "not modelled but for Qwen3-Next, Qwen3.5, Granite 4, Nemotron-H, Nemotron 3, Falcon-H1, Bamba, Jamba and LFM2; "
     "these are, and transformers, also from a config.json: "
     "`accelerate estimate-memory` gives its weights and Adam's states"
-)
-GEMMA = (
-    "Gemma 3n has several hidden states side by side and feed-forward layers that are sparse, which is not modelled; "
-    "Gemma 1 to 4 are, Gemma 4 without its towers for images and audio"
 )
 VISION_LANGUAGE = (
     "of models that take images and text together LLaVA, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
@@ -62,7 +58,6 @@ MODELS = (
         r"(.*/)?(lfm-?[23](?!-vl-(450m|1\.6b)|-8b-a1b).*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
-    Scope(r"(.*/)?gemma-?3n.*", GEMMA),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
         r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$|smolvlm-2\.2b"

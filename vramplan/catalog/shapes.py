@@ -27,6 +27,7 @@ from vramplan.catalog.config_classes import (
 from vramplan.catalog.experts import COUNTS as EXPERT_COUNTS
 from vramplan.catalog.experts import NULLABLE as LATENT_NULLABLE
 from vramplan.catalog.experts import (
+    alternating_of,
     defaulted_experts,
     experts_of,
     latent_of,
@@ -152,6 +153,7 @@ FIELDS: dict[str, str] = {
     "state_space.input_bias": FLAG,
     "state_space.output_bias": FLAG,
     "state_space.norm": TEXT,
+    "state_space.step_rank": COUNT,
     "short_convolution.kernel": COUNT,
     "short_convolution.bias": FLAG,
     "short_convolution.layers": BLOCKS,
@@ -167,6 +169,9 @@ FIELDS: dict[str, str] = {
     "layer_input_vocabulary_size": COUNT,
     "key_value_sharing_layers": COUNT,
     "wide_sharing_layers": FLAG,
+    "alternating.states": COUNT,
+    "alternating.laurel_rank": COUNT,
+    "alternating.sparse_layers": COUNT,
     "unet.value_embeddings": COUNT,
     "unet.mirrored": FLAG,
     "unet.embedding_rows": COUNT,
@@ -300,6 +305,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         linear_attention=linear_of(values),
         state_space=space_of(values),
         short_convolution=short_convolution_of(values),
+        alternating=alternating_of(values),
         unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )
 

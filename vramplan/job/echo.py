@@ -306,6 +306,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "wide_sharing_layers": model.wide_sharing_layers,
         "recipe_global_batch_size": model.recipe_global_batch_size,
         "dtype": model.dtype,
+        "alternating": None if model.alternating is None else model.alternating._asdict(),
         "unet": None
         if model.unet is None
         else {**model.unet._asdict(), "attention_free": list(model.unet.attention_free)},

@@ -38,7 +38,8 @@ def tell_space(resolver: Resolver, model: ModelShape) -> None:
     if raw.mamba_kernels or model.engine is not None:  # a training program's own code has nothing else
         resolver.warnings.append(COMPOSED)
     else:
-        resolver.assume("model.state_space", f"chunks of {space.chunk} tokens", BY_PYTORCH)
+        steps = f"chunks of {space.chunk} tokens" if space.step_rank is None else "token by token"
+        resolver.assume("model.state_space", steps, BY_PYTORCH)
         resolver.warnings.append(NEEDS_LESS)
     if raw.packing:
         resolver.warnings.append(NOT_APART)

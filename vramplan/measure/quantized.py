@@ -86,6 +86,7 @@ def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
     """
     if job.quantization not in QUANTIZED:
         return
+    say_quantized(model)
 
     functional = import_module("bitsandbytes.functional")
     for _, module in layers(model):
@@ -107,6 +108,16 @@ def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
         del whole
     if job.quantized_experts:
         quantize_experts(job, model)
+
+
+def say_quantized(model: Any) -> None:
+    """What code asks that multiplies by a weight without its layer.
+
+    Source: transformers 5.23, quantizers/base.py, _assign_is_quantized.
+    """
+    for module in model.modules():
+        if hasattr(module, "config"):
+            module.config._is_quantized = True
 
 
 def copied(job: ResolvedJob, model: Any) -> Any:
@@ -149,6 +160,7 @@ def quantize_on_gpu(job: ResolvedJob, model: Any, compute: Any) -> None:
     Source: transformers 5.23, integrations/bitsandbytes.py, Bnb4bitQuantize and Bnb8bitQuantize.
     """
     nn = import_module("bitsandbytes.nn")
+    say_quantized(model)
     for _, module in layers(model):
         whole = torch.empty(module.out_features, module.in_features, dtype=compute or torch.float32, device="cuda")
         whole.normal_(std=SPREAD)

@@ -51,6 +51,8 @@ OWN = (
     "vramplan.replay.operators.delta_rule",
     "vramplan.replay.operators.state_space",
     "vramplan.replay.operators.mamba_kernels",
+    "vramplan.replay.operators.mamba1_kernels",
+    "vramplan.replay.operators.alternating",
     "vramplan.replay.operators.piecewise",
     "vramplan.replay.operators.loss_parts",
     "vramplan.replay.operators.mixtures",

@@ -62,9 +62,9 @@ class LinearAttention(NamedTuple):
 
 
 class StateSpace(NamedTuple):
-    """State spaces of Mamba-2 in the place of the attention of some blocks, or beside it."""
+    """State spaces of Mamba-2 or Mamba-1 in the place of the attention of some blocks, or beside it."""
 
-    heads: int
+    heads: int  # of Mamba-1 each channel is one
     head_size: int  # elements of each head
     state_size: int  # elements of the state of each element of a head
     groups: int  # of heads that write into their states and read from them alike
@@ -76,6 +76,7 @@ class StateSpace(NamedTuple):
     input_bias: bool = False  # of the projection into it
     output_bias: bool = False  # of the projection out of it
     norm: str = "gate-first"  # of the result, after the gate: gate-first | before it: norm-first | none
+    step_rank: int | None = None  # Mamba-1: of the projection that says how long a step is; None: it is Mamba-2
 
     @property
     def values(self) -> int:
@@ -84,7 +85,12 @@ class StateSpace(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """What the convolution runs over: the heads, and what writes into their states and reads from them."""
+        """What the convolution runs over: the heads, and what writes into their states and reads from them.
+
+        Of Mamba-1 both are made of its result.
+        """
+        if self.step_rank is not None:
+            return self.values
         return self.values + 2 * self.groups * self.state_size
 
 
@@ -94,6 +100,14 @@ class ShortConvolution(NamedTuple):
     kernel: int  # tokens that each sees
     bias: bool  # of the convolution, and of the projections before and after it
     layers: tuple[int, ...]  # blocks that have it, from 0
+
+
+class Alternating(NamedTuple):
+    """Hidden states side by side, of which each block computes with the first and moves the others along."""
+
+    states: int
+    laurel_rank: int  # of the narrow layer beside each attention
+    sparse_layers: int  # of the first so many blocks a feed-forward layer leaves most of its elements out
 
 
 class UNet(NamedTuple):
@@ -319,7 +333,7 @@ class ModelShape(NamedTuple):
     experts: Experts | None = None  # mixtures of experts
     latent_attention: LatentAttention | None = None  # DeepSeek
     linear_attention: LinearAttention | None = None  # Qwen3-Next, Qwen3.5
-    state_space: StateSpace | None = None  # Granite 4, Nemotron-H, Falcon-H1, Bamba
+    state_space: StateSpace | None = None  # Granite 4, Nemotron-H, Falcon-H1, Bamba, Jamba
     short_convolution: ShortConvolution | None = None  # LFM2
     sliding_window_start: int | None = None  # Qwen2, Qwen3, ModernBERT: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
@@ -335,6 +349,7 @@ class ModelShape(NamedTuple):
     layer_input_vocabulary_size: int | None = None  # of their table
     key_value_sharing_layers: int = 0  # Gemma 4: the last so many blocks take keys and values of blocks before them
     wide_sharing_layers: bool = False  # and have a feed-forward layer twice as wide
+    alternating: Alternating | None = None  # Gemma 3n
     unet: UNet | None = None  # modded-nanogpt
     published_family: str | None = None  # where a runtime's own code replaced the family: what it was
     engine: str | None = None  # whose own code that is; None: the code of Transformers

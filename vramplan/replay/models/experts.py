@@ -155,12 +155,12 @@ class GroupedExperts:
 class TopKRouter:
     """MixtralTopKRouter, Qwen2MoeTopKRouter: a probability for each expert in fp32, of which the largest count."""
 
+    name = "gate.weight"  # of its parameter
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.experts = experts_of(recipe)
-        self.weight = tape.parameter(
-            "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
-        )
-        self.adapter = tape.role(Trained).tensors(tape, {"gate.weight": self.weight})
+        self.weight = tape.parameter(self.name, (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype)
+        self.adapter = tape.role(Trained).tensors(tape, {self.name: self.weight})
 
     def __call__(self, hidden: Tensor) -> Routed:
         if self.adapter is not None:
@@ -170,7 +170,7 @@ class TopKRouter:
 
     def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""
-        logits = linear(hidden, self.weight if look is None else look("gate.weight"))
+        logits = linear(hidden, self.weight if look is None else look(self.name))
         weights, indices = self.chosen(logits)
         return logits, weights, indices
 

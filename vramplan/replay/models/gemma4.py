@@ -7,6 +7,9 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from vramplan.replay.models import gemma
 from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.cores import attend
@@ -95,18 +98,29 @@ class Attention:
         self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype)
         self.v_proj: Linear | None = None
         if mode != REUSES:
-            self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype)
-            self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
-            if not (shape.keys_as_values and full):
-                self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
+            self.make_keys(key)
         self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
 
+    def make_keys(self, size: int) -> None:
+        """What makes keys and values of so many elements."""
+        tape, shape, dtype = self.tape, self.recipe.shape, self.recipe.weight_dtype
+        self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype)
+        self.k_proj = Linear(tape, "k_proj", shape.hidden_size, size, dtype, bias=shape.qkv_bias)
+        if not (shape.keys_as_values and self.full):
+            self.v_proj = Linear(tape, "v_proj", shape.hidden_size, size, dtype, bias=shape.qkv_bias)
+
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        position_ids: Tensor,
+        rotary: Rotary,
+        before: list[Sequence[Any]] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
+        """`before`: what recomputation has saved on the way to the hidden state, where that is not all so far."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        graph = saved_again(tape)
+        graph = before.pop() if before else saved_again(tape)
         batch, length, _ = hidden.shape
         query = view(self.q_proj(hidden), (batch, length, shape.attention_heads, shape.head_size))
         query = self.q_norm(query)
@@ -228,13 +242,18 @@ def sharing_of(shape: ModelShape, block: int) -> str:
 
     Source: Gemma4TextConfig.kv_sharing_modes.
     """
+    return sharing_of_kinds(shape, block, lambda i: is_full(shape, i))
+
+
+def sharing_of_kinds(shape: ModelShape, block: int, is_full: Callable[[int], bool]) -> str:
+    """The same where another function says which blocks see everything."""
     first = shape.layers - shape.key_value_sharing_layers
     if first == shape.layers:
         return OWN
     if block >= first:
         return REUSES
-    full = is_full(shape, block)
-    later = any(is_full(shape, i) == full for i in range(block + 1, first))
+    full = is_full(block)
+    later = any(is_full(i) == full for i in range(block + 1, first))
     return OWN if later else STORES
 
 

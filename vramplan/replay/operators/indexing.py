@@ -26,9 +26,10 @@ def every_second(x: Tensor) -> Tensor:
     return x.alias(shape, strides, x.tape.record("slice", (x,), backward))
 
 
-def stack_last(tensors: list[Tensor]) -> Tensor:
+def stack_last(tensors: list[Tensor], size: int | None = None) -> Tensor:
     """`torch.stack(tensors, dim=-1)`: new, contiguous, nothing saved.
 
+    `size`: how many they are, where some of them stand for several.
     Backward: nothing new; each input gets a view of the gradient.
     Source: tools/autograd/derivatives.yaml, stack; aten/src/ATen/native/TensorShape.cpp, stack.
     """
@@ -41,7 +42,7 @@ def stack_last(tensors: list[Tensor]) -> Tensor:
 
     first = tensors[0]
     node = first.tape.record("stack", tensors, backward)
-    return first.tape.new("stack", (*first.shape, count), first.dtype, first.batched, None, node)
+    return first.tape.new("stack", (*first.shape, size or count), first.dtype, first.batched, None, node)
 
 
 def index_one(x: Tensor, dim: int) -> Tensor:

@@ -11,7 +11,9 @@ from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor, reshape_gradient, view_strides
 
 
-def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False, patched: bool = True
+) -> Tensor:
     """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]): new.
 
     Autocast casts bias, weight, x (Conv1D: weight, x, bias), each a node of its own.
@@ -24,6 +26,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
     needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3). It saves
     an input that is no rows one after another as it is, multiplies it sample by sample, and copies it in backward.
+    `patched` is false where code multiplies without `F.linear`.
     Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp;
     LinearAlgebra.cpp, should_fold; transformers pytorch_utils.py, Conv1D.forward.
     """
@@ -38,7 +41,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     lead = x.shape[:-1]
     rows = prod(lead)
     b: Tensor | None = bias
-    is_function = not transposed and tape.role(Sharding).linear_is_function
+    is_function = patched and not transposed and tape.role(Sharding).linear_is_function
     is_apart = False
     if transposed:
         x = view(x, (rows, in_features))  # Conv1D flattens before it multiplies, and so before autocast casts
