@@ -124,7 +124,7 @@ def test_a_name_that_says_its_shape_is_taken_and_told(repository: str, profile: 
 @pytest.mark.parametrize(
     "repository",
     [
-        *("Qwen/Qwen2.5-Omni-7B", "me/llama-3-8b-and-more", "google/gemma-3n-E4B-it", "me/llava-llama-3-8b"),
+        *("Qwen/Qwen2.5-Omni-7B", "me/llama-3-8b-and-more", "google/gemma-3n-E9B-it", "me/llava-llama-3-8b"),
         *("me/OpenR1-Qwen-7B-2", "microsoft/Phi-4-multimodal-instruct", "Qwen/Qwen3.5-1200B-A10B"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
     [
         ("moonshotai/Kimi-Linear-48B-A3B-Base", "linear attention"),
         ("LiquidAI/LFM2-24B-A2B", "short convolution"),
-        ("google/gemma-3n-E2B-it", "Gemma 3n has several hidden states"),
+        ("Zyphra/Zamba2-7B", "state-space and recurrent models"),
     ],
 )
 def test_why_a_model_is_not_modelled_is_said(repository: str, why: str) -> None:

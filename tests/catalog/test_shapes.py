@@ -10,7 +10,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.values.model import Experts, LatentAttention, LinearAttention, ShortConvolution, StateSpace
+from vramplan.values.model import Alternating, Experts, LatentAttention, LinearAttention, ShortConvolution, StateSpace
 
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
@@ -980,6 +980,57 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "qkv_bias": False,
         "output_bias": False,
         "mlp_bias": True,
+    },
+    "jamba": {
+        "family": "jamba",
+        "vocabulary_size": 65536,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "layers": 32,
+        "attention_heads": 32,
+        "key_value_heads": 8,
+        "max_positions": 262144,
+        "positions": "none",
+        "experts": Experts(16, 2, 0, 14336, None, False, tuple(range(0, 32, 2))),
+        "state_space": StateSpace(
+            *(8192, 1, 16, 1, 4, 1, tuple(i for i in range(32) if i not in (4, 12, 20, 28))),
+            norm="none",
+            step_rank=256,
+        ),
+    },
+    **{
+        name: {
+            "family": "mamba",
+            "vocabulary_size": 50280,
+            "hidden_size": 768,
+            "layers": 32,
+            "attention_heads": 0,
+            "tied_embeddings": True,
+            "positions": "none",
+            "state_space": StateSpace(1536, 1, 16, 1, 4, 1, tuple(range(32)), norm="none", step_rank=48),
+        }
+        for name in ("mamba", "falcon_mamba")
+    },
+    "gemma3n_text": {
+        "family": "gemma3n",
+        "vocabulary_size": 262400,
+        "hidden_size": 2048,
+        "intermediate_size": 16384,
+        "layers": 35,
+        "attention_heads": 8,
+        "key_value_heads": 2,
+        "head_size": 256,
+        "max_positions": 32768,
+        "tied_embeddings": True,
+        "qk_norm": True,
+        "activation": "gelu_pytorch_tanh",
+        "sliding_window": 512,
+        "sliding_window_pattern": 5,
+        "logit_softcap": True,
+        "layer_input_size": 256,
+        "layer_input_vocabulary_size": 262144,
+        "key_value_sharing_layers": 15,
+        "alternating": Alternating(4, 64, 10),
     },
     "gpt_bigcode": {
         "family": "gpt_bigcode",

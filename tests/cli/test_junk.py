@@ -240,7 +240,7 @@ CONFIG_KEYS = (
     *("model_type", "n_layer", "n_embd", "n_head", "vocab_size", "hidden_size", "num_hidden_layers"),
     *("num_attention_heads", "num_key_value_heads", "architectures", "head_dim", "rope_scaling", "sliding_window"),
 )
-TYPES = ("gpt2", "llama", "bert", "mistral", "mamba")
+TYPES = ("gpt2", "llama", "bert", "mistral", "rwkv")
 
 
 @pytest.fixture(scope="module")

@@ -249,7 +249,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         ((*PLAIN, "--context", "32768"), "--seq"),
         (("sdxl", "-g", "4090"), "diffusion"),
         (("facebook/wav2vec2-base", "-g", "4090"), "speech"),
-        (("mamba-130m", "-g", "4090"), "state-space"),
+        (("mamba2-130m", "-g", "4090"), "state-space"),
         (("llama.gguf", "-g", "4090"), "training only"),
         (("gpt2", "-g", "colab"), "--gpu t4"),
         (("gpt2", "-g", "intel-max-1550"), "Intel"),

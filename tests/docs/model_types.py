@@ -49,6 +49,11 @@ IN_WORDS = {
     "_head_size": "1024 / heads",
     "every_block": "all blocks",
     "space_input_bias": "as input_bias",
+    "usual_space": "all blocks but 4, 12, 20 and so on",
+    "usual_dense": "the blocks 0, 2, 4 and so on",
+    "twice_as_wide": "2 x hidden_size",
+    "sixteenth": "hidden_size / 16",
+    "usual_sparse": "10 of more than 10 blocks",
 }
 
 

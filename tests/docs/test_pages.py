@@ -388,6 +388,8 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     given |= {"state_space.heads": 4, "state_space.input_bias": True}
     in_words |= {"2 x hidden_size / heads": 50, "1024 / heads": 256, "as input_bias": True}
     in_words["all blocks"] = (0, 1, 2, 3, 4, 5, 6)
+    in_words |= {"all blocks but 4, 12, 20 and so on": (0, 1, 2, 3, 5, 6), "10 of more than 10 blocks": 0}
+    in_words |= {"the blocks 0, 2, 4 and so on": (0, 2, 4, 6), "2 x hidden_size": 200, "hidden_size / 16": 7}
     in_words |= {"shared x intermediate_size": 140, "plain_size + rotary_size": 30}
     for name, said in table.items():
         kind = MODEL_TYPES[name]

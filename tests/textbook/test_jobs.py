@@ -182,7 +182,7 @@ def test_remedies_fit_when_they_are_taken() -> None:
         ({"parameters": 7, "layers": 2, "hidden_size": 8}, {"activation_model": "zero-paper"}, {"sequence_length"}),
         ({"parameters": 7}, {"activation_bytes": "1 GB", "activation_checkpointing": "sqrt"}, {"model.layers"}),
         ({"layers": 2}, {}, {"model.parameters"}),
-        ({"family": "mamba", "layers": 2}, {}, {"model.parameters"}),
+        ({"family": "rwkv", "layers": 2}, {}, {"model.parameters"}),
     ],
 )
 def test_exactly_what_is_missing_is_named(model: Any, keys: Any, needed: set[str], tmp_path: Path) -> None:

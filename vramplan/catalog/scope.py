@@ -58,7 +58,11 @@ MODELS = (
         r"(.*/)?(lfm-?[23](?!-vl-(450m|1\.6b)|-8b-a1b).*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
-    Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
+    Scope(
+        r"(.*/)?((?!mamba-(130m|370m|790m|1\.4b|2\.8b)|jamba-(v0\.1|1\.5-large))(.*mamba.*|jamba.*)|rwkv.*"
+        r"|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)",
+        RECURRENT,
+    ),
     Scope(
         r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$|smolvlm-2\.2b"
         r"|pixtral-12b|internvl3\.5-8b)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.replay.models.capable import keeps_fp32
+from vramplan.replay.models.capable import keeps_fp32, left_unquantized, no_quantization
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
@@ -75,6 +75,13 @@ def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, to
         fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
     elif given == GPTQ:
         check_gptq_precision(raw, precision)
+    obstacle = None if model is None else no_quantization(model)
+    if model is not None and obstacle is not None:
+        fields.refuse("quantization", f"{given} cannot run for {model.code}: {obstacle}", hint="leave it out")
+    apart = () if model is None else left_unquantized(model.family)
+    if apart:
+        basis = "Transformers bounds their weights itself, and a step ends in an error where they are quantized too"
+        told.append(Assumption("quantization", f"not of {', '.join(apart)} (llm_int8_skip_modules)", basis))
     if model is not None and model.task == "cls":
         message = f"{given} would quantize the classifier, which then cannot be trained"
         fields.refuse("quantization", message, hint="leave it out")

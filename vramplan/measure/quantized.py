@@ -18,6 +18,7 @@ import torch
 
 from vramplan.measure.runnable import QUANTIZED
 from vramplan.measure.stand_ins import Truth
+from vramplan.replay.models.capable import left_unquantized
 from vramplan.replay.techniques.quantized_experts import STACKED
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3
@@ -34,7 +35,7 @@ def replaced(job: ResolvedJob, model: Any, compute: Any) -> Any:
     """The model with the layers of bitsandbytes in the place of its linear ones, on the device meta.
 
     `compute` is the element type of their products. What Transformers leaves alone stays: the head, tied weights, and
-    what a family keeps in fp32.
+    what a family keeps in fp32, or has to leave as it is.
     Source: transformers 5.23, integrations/bitsandbytes.py, replace_with_bnb_linear; quantizers/base.py,
     get_modules_to_not_convert.
     """
@@ -57,7 +58,7 @@ def replaced(job: ResolvedJob, model: Any, compute: Any) -> Any:
             bnb_4bit_use_double_quant=job.quantization == "nf4-double",
         )
     biases = {name: one.dtype for name, one in model.named_parameters() if name.endswith(".bias")}
-    left = [*left_out(model), *(model._keep_in_fp32_modules or ())]
+    left = [*left_out(model), *(model._keep_in_fp32_modules or ()), *left_unquantized(job.model.family)]
     model = replacing.replace_with_bnb_linear(model, left, quantization_config=how)
     for name, module in layers(model):
         if module.bias is not None:

@@ -12,7 +12,6 @@ from vramplan.catalog.families.jamba import (
     SPACE_FIXED,
     refuse_other_scan,
     step_rank,
-    twice_as_wide,
     whole_expansion,
 )
 from vramplan.catalog.fields import Fields
@@ -58,19 +57,19 @@ def _of(name: str) -> ModelType:
         tasks=("lm",),
         written=_written,
         defaults={
-            **SPACE_DEFAULTS,
             "vocabulary_size": 50280,
             "hidden_size": HIDDEN,
             "layers": 32,
             "activation": "silu",
             "tied_embeddings": True,
+            **SPACE_DEFAULTS,
         },
         fixed={
             **SPACE_FIXED,
             "attention_heads": 0,
             "key_value_heads": 0,
             "head_size": 0,
-            "intermediate_size": twice_as_wide,
+            "intermediate_size": 0,
             "max_positions": UNBOUNDED,
             "positions": "none",
             "gated_mlp": False,

@@ -22,6 +22,12 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, DType, Tensor
 
 
+class Coefficients(Linear):
+    """A layer whose weight the module bounds itself, which nothing in few bits allows."""
+
+    quantizes = False
+
+
 class AltUp:
     """Gemma3nTextAltUp."""
 
@@ -29,8 +35,8 @@ class AltUp:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.states = states
         self.correct_output_scale = tape.parameter("altup.correct_output_scale", (width,), dtype)
-        self.correction_coefs = Linear(tape, "correction_coefs", states, states, dtype, bias=False)
-        self.prediction_coefs = Linear(tape, "prediction_coefs", states, states**2, dtype, bias=False)
+        self.correction_coefs = Coefficients(tape, "correction_coefs", states, states, dtype, bias=False)
+        self.prediction_coefs = Coefficients(tape, "prediction_coefs", states, states**2, dtype, bias=False)
         self.modality_router = Linear(tape, "modality_router", width, states, dtype, bias=False)
         self.router_norm = RMSNorm(tape, "router_norm", width, dtype)
         self.input_scale = tape.constant((), dtype, False)  # a buffer of one number

@@ -300,6 +300,18 @@ def keeps_fp32(name: str) -> bool:
     return own(name, "keeps_fp32", False) is True
 
 
+def left_unquantized(name: str) -> tuple[str, ...]:
+    """Linear layers that quantization passes over, as the family's code needs their weights: `left_unquantized`."""
+    words: tuple[str, ...] = own(name, "left_unquantized", ())
+    return words
+
+
+def no_quantization(shape: ModelShape) -> str | None:
+    """Why a step with quantized weights ends in an error: `no_quantization(shape)`; None where it does not."""
+    asked = vars(family(published(shape))).get("no_quantization")
+    return None if asked is None else asked.__func__(shape)
+
+
 def adapted_experts(shape: ModelShape) -> dict[str, str]:
     """What PEFT's LoRA takes for tensors of experts and routers, by names of layers: `adapted_experts(shape)`."""
     asked = vars(family(published(shape))).get("adapted_experts")

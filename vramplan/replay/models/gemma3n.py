@@ -198,6 +198,7 @@ class Gemma3n(Gemma3):
     takes_padding = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
+    left_unquantized = ("correction_coefs", "prediction_coefs")
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: scales of embeddings, layer inputs and blocks, and per kind the frequencies, twice."""

@@ -17,6 +17,7 @@ from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.values.model import ModelShape
 
 FALCON = "falcon_mamba"
 
@@ -72,6 +73,13 @@ class Mamba(Recurrent):
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
     all_linear_of = ("oft",)  # tuners/tuners_utils.py, _check_lora_target_modules_mamba, looks at LoRA and its kin
     not_adapted = ("out_proj",)
+
+    @staticmethod
+    def no_quantization(shape: ModelShape) -> str | None:
+        """Of Mamba alone; the mixer of Falcon-Mamba asks whether weights are quantized."""
+        if shape.transformers_model_type == FALCON:
+            return None
+        return "its mixer multiplies by the weight of dt_proj itself, whatever that is stored in"
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: three weights of ones in each block of Falcon-Mamba, of norms that have none."""

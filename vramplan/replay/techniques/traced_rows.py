@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6052 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 6070 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -21,21 +21,21 @@ activation_checkpointing: full | 6052 | adapted, adapters, adapters_more, attent
   torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, whisper_shared, whisper_zero, zero,
   zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
   llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
   llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
   qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit,
   whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
   deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: selective | 351 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, other_families, policy,
   preference_shared, preference_zero, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
@@ -55,22 +55,22 @@ activation_checkpointing: selective-layer | 147 | fully_shard_more, fused_lora, 
   lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert,
   cohere, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
   nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 646 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+activation_checkpointing: selective-op | 647 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families, other_families, policy,
   preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled,
   titan_replicas, titan_units, turns, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
   cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
   minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
   olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
   qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
   bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, minimax_m2, ministral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, minimax_m2,
+  ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
@@ -102,7 +102,7 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 2007 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2016 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
@@ -113,19 +113,20 @@ adapter: lora | 2007 | adapted, adapters, adapters_more, block_kinds, compile_be
   torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late,
   zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
   deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
 adapter: modules_to_save | 171 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2,
@@ -140,18 +141,18 @@ adapter: oft | 58 | adapted, modernbert, policy, preference_shared, stepped_shar
 adapter: over experts | 44 | adapters_more, fully_shard_more, liger, linear, more_families, other_families, policy,
   preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite, minimax_m2, mixtral, olmoe, qwen3_moe,
   qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 475 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+checkpoint_reentrant: true | 477 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, other_families,
   pairs, policy, preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces,
   stepped_shared, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba,
   bert, cohere, cohere2, dbrx, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3,
   mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
   qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
   stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3,
   mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
@@ -178,24 +179,24 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 876 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 877 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
   more_families, other_families, pairs, pairs_beside, policy, preference_shared, preference_zero, quantized,
   replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -228,18 +229,18 @@ liger_kernels | 122 | adapted, fused_lora, liger, policy, preference_zero, taugh
   gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 730 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+loss: chunked | 731 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
   litgpt_old, losses, losses_more, met, more_families, other_families, sharded_more, short_convolutions, state_spaces,
   tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | afmoe, apertus,
   arcee, bloom, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
-  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, mpt, nemotron,
+  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
   qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | afmoe, apertus,
   arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3,
   mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
   litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
@@ -302,22 +303,22 @@ max_gradient_norm | 801 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, d
   gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
   ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit, whisper
-offload: activations | 667 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
+offload: activations | 668 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert,
   more_families, other_families, pairs, policy, preference_shared, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles,
   whisper | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
   distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 offload: gradients | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
   opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
@@ -433,30 +434,30 @@ optimizer_in_backward: true | 212 | adapted, block_kinds, checkpoints, dbrx, deb
   falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
   llama4, ministral3, modernbert, nemotron_h, olmo2, phi, phi3, qwen3_next, qwen_moe, seed_oss, whisper
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 187 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
+packing: true | 188 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
   other_families, sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee,
   bamba, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text,
   gemma4_text, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral, nemotron,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
   qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek, ernie4_5,
   exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 523 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 525 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
   more_families, other_families, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero,
   replicated, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | afmoe, apertus, arcee,
   bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
   seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
   dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
@@ -475,18 +476,18 @@ parallel.fsdp_version: 1 | 304 | dbrx_shared, deberta_v2_shared, distilbert_shar
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 185 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
+parallel.sharding: ddp | 187 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
   modded, modded_compiled, modernbert_shared, older_releases, other_families_shared, preference_shared, replicated,
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bamba,
   bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4_text, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, llama, minimax_m2, mistral, mistral3,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral, mistral3,
   mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi3, qwen2,
   qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_vl, smollm3, stablelm, starcoder2, whisper | bamba, bert, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, llama, minimax_m2, mistral3, mixtral, modded_nanogpt under
-  modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe, stablelm,
-  starcoder2, whisper
-parallel.sharding: fsdp | 1115 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
+  under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  stablelm, starcoder2, whisper
+parallel.sharding: fsdp | 1119 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -494,18 +495,18 @@ parallel.sharding: fsdp | 1115 | dbrx_shared, deberta_v2_shared, distilbert_shar
   torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
   cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, llama4_text, minimax_m2, ministral3, mistral, mistral3,
+  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, llama4_text, minimax_m2, ministral3, mistral, mistral3,
   mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
   olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
   qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, vit, whisper, xlm-roberta |
   afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, vit, whisper
+  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, vit, whisper
 parallel.sharding: fsdp-grad-op | 295 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
@@ -543,7 +544,7 @@ parallel.sharding: zero3 | 234 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4534 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4548 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -558,35 +559,35 @@ precision: amp | 4534 | adapted, adapters, adapters_more, attention, block_kinds
   cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
   under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
   gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
   roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
   gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 561 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 565 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
   other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
   titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx,
   deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, minimax_m2,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2,
   ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h,
   neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2, whisper | afmoe, apertus, arcee, bamba,
   bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, minimax_m2,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
   under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, starcoder2, whisper
@@ -608,7 +609,7 @@ precision: mixed | 1806 | adapters, attention, block_kinds, checkpoints, compile
   llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3811 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3818 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -622,21 +623,21 @@ precision: pure | 3811 | adapted, adapters, adapters_more, attention, block_kind
   torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, zeroed_late,
   zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
   deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
   xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
   distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -737,7 +738,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1148 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1154 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
@@ -747,11 +748,11 @@ activation_checkpointing: full + adapter: lora | 1148 | adapted, adapters, adapt
   taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
@@ -760,14 +761,14 @@ activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapte
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 27 | adapters_more, fully_shard_more, linear, more_families,
   other_families, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 393 | adapted, block_kinds, checkpoints, dbrx,
+activation_checkpointing: full + checkpoint_reentrant: true | 395 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
   more_families, other_families, pairs, preference_shared, replicated, sharded_more, short_convolutions,
   taught_from_file, tiled_mlp, tiled_mlp_shared, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek,
   distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2,
-  gpt_bigcode, granite, helium, hunyuan_v1_dense, lfm2, llama, minimax_m2, ministral3, mistral3, modernbert, nemotron,
-  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit,
-  whisper
+  gpt_bigcode, granite, helium, hunyuan_v1_dense, jamba, lfm2, llama, minimax_m2, ministral3, mistral3, modernbert,
+  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm, vit, whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -782,14 +783,14 @@ activation_checkpointing: full + ema: true | 36 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 466 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 467 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, other_families, pairs,
   pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama,
+  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 21 | galore, optimizers, precisions, short_convolutions,
   state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h
@@ -834,13 +835,13 @@ activation_checkpointing: full + max_gradient_norm | 363 | adapted, dbrx_shared,
   deberta_v2, electra, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2,
   lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
-activation_checkpointing: full + offload: activations | 289 | adapted, block_kinds, checkpoints, flat_adapters,
+activation_checkpointing: full + offload: activations | 290 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, other_families, pairs,
   preference_shared, sharded_activations, sharded_spaces, short_convolutions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llama4, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, lfm2, lfm2_moe,
+  llama, llama4, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 84 | flat_adapters, flat_host, host_activations,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   neox, opt, phi, phi3, roberta, vit
@@ -896,13 +897,13 @@ activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapte
 activation_checkpointing: full + optimizer_in_backward: true | 60 | adapted, checkpoints, galore, met, optimizers,
   policy, precisions | arcee, bert, gpt2, granite, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 46 | liger, losses_more, other_families, state_spaces | bamba,
-  deepseek, falcon_h1, gpt2, gpt_bigcode, gptj, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 276 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + packing: true | 47 | liger, losses_more, other_families, state_spaces | bamba,
+  deepseek, falcon_h1, gpt2, gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
+activation_checkpointing: full + padding: right | 277 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, other_families, padding, pairs, pairs_beside,
   policy, preference, replicated, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee,
   bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, minimax_m2, ministral3,
+  gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3,
   mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta,
   seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
@@ -915,12 +916,12 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 171 | dbrx_shared, d
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 62 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: ddp | 63 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, fused_lora_shared, modernbert_shared, older_releases, other_families_shared, replicated,
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
-  dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2,
-  mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 574 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama,
+  minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
+activation_checkpointing: full + parallel.sharding: fsdp | 576 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt, litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -928,7 +929,7 @@ activation_checkpointing: full + parallel.sharding: fsdp | 574 | dbrx_shared, de
   torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
   cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
   gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, minimax_m2,
+  hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, vit, whisper
@@ -950,7 +951,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 109 | dbrx_zero, deb
   minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl,
   roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2168 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2178 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -962,23 +963,23 @@ activation_checkpointing: full + precision: amp | 2168 | adapted, adapters, adap
   tiled_mlp, tiles, torchvision, turns, vision, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 291 | dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + precision: fsdp | 293 | dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt_flat, modernbert_shared, other_families_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
   titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert, bloom, cohere,
   dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama
-  under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, whisper
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt,
+  llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, whisper
 activation_checkpointing: full + precision: mixed | 933 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
@@ -990,7 +991,7 @@ activation_checkpointing: full + precision: mixed | 933 | adapters, attention, b
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
-activation_checkpointing: full + precision: pure | 1763 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1767 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
@@ -1002,12 +1003,12 @@ activation_checkpointing: full + precision: pure | 1763 | adapted, adapters, ada
   tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision,
   turns, vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
   clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1230,14 +1231,15 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 5 | p
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 2 | preference_zero, zero | dbrx, glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 239 | adapted, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op + precision: amp | 240 | adapted, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families, other_families, policy,
   preference_shared, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
   state_spaces, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
   deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
+  vit, whisper
 activation_checkpointing: selective-op + precision: fsdp | 33 | fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units | bamba,
   falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mllama, neox, olmoe, opt, seed_oss
@@ -1419,10 +1421,11 @@ adapter: lora + adapter: modules_to_save | 131 | adapted, adapters, adapters_mor
   resnet, roberta, vit
 adapter: lora + adapter: over experts | 44 | adapters_more, fully_shard_more, liger, linear, more_families,
   other_families, policy, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 105 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
-  modernbert, more_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions, state_spaces,
-  tiled_mlp, tiled_mlp_shared, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe,
-  llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 106 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  modernbert, more_families, other_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions,
+  state_spaces, tiled_mlp, tiled_mlp_shared, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe,
+  gpt2, jamba, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_compiled | bert, gpt2, llama, llama
   under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
@@ -1502,16 +1505,17 @@ adapter: lora + parallel.fsdp_version: 1 | 74 | dbrx_shared, deberta_v2_shared, 
   modernbert_shared, older_releases, zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, glm, gpt2,
   llama, mixtral, modernbert, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 34 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
-  modernbert_shared, older_releases, replicated, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared |
-  dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modernbert, opt, phi3, whisper
-adapter: lora + parallel.sharding: fsdp | 270 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+adapter: lora + parallel.sharding: ddp | 35 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
+  modernbert_shared, older_releases, other_families_shared, replicated, sharded_bits, tiled_mlp_shared,
+  whisper_shared, zeroed_late_shared | dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, jamba, llama,
+  mistral3, mixtral, modernbert, opt, phi3, whisper
+adapter: lora + parallel.sharding: fsdp | 272 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   fully_shard_more, fused_lora_shared, litgpt, modernbert_shared, older_releases, other_families_shared,
   preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
   whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
   electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtune,
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
 adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
@@ -1528,30 +1532,30 @@ adapter: lora + parallel.sharding: zero3 | 69 | dbrx_zero, deberta_v2_zero, elec
   deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox, olmo,
   olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 879 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 882 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
-  modernbert, modernbert_shared, more_families, older_releases, other_families, pairs, pairs_beside, policy,
-  quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper,
-  whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 107 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
+  modernbert, modernbert_shared, more_families, older_releases, other_families, other_families_shared, pairs,
+  pairs_beside, policy, quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces,
+  sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: lora + precision: fsdp | 109 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
   other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  neox, phi, phi3, qwen2_5_vl, qwen3_vl
+  gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 106 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   modernbert_zero, other_families_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | afmoe, bert,
   dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo, olmo2,
   olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 687 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 690 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
   other_families, pairs, pairs_beside, policy, quantized, replicated, rounded, rounded_shared, sharded_activations,
@@ -1559,11 +1563,11 @@ adapter: lora + precision: pure | 687 | adapted, adapters, adapters_more, block_
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
   zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1752,11 +1756,11 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 213 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+checkpoint_reentrant: true + precision: amp | 214 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
   electra, fully_shard_more, images, liger, linear, modernbert, other_families, pairs, policy, sharded_spaces,
   short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert,
   cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
-  gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2,
+  gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2,
   ministral3, mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
 checkpoint_reentrant: true + precision: fsdp | 20 | fully_shard_more, fused_lora_shared, preference_shared,
@@ -1764,11 +1768,11 @@ checkpoint_reentrant: true + precision: fsdp | 20 | fully_shard_more, fused_lora
   qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
   bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, olmo, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 137 | adapted, block_kinds, checkpoints, fully_shard_more, images,
-  liger, linear, modernbert, more_families, pairs, policy, replicated, sharded_more, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
-  glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron_h,
-  neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
+checkpoint_reentrant: true + precision: pure | 138 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+  liger, linear, modernbert, more_families, other_families, pairs, policy, replicated, sharded_more,
+  short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp | bamba, bert, deepseek, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, jamba, lfm2, lfm2_moe, llama, ministral3, mistral3,
+  mixtral, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
@@ -1945,15 +1949,16 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 268 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 269 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, other_families, pairs, policy, preference_shared, quantized, sharded_more,
   short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+  whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2143,13 +2148,13 @@ loss: chunked + parallel.sharding: fsdp | 131 | litgpt, litgpt_flat, sharded_mor
   torchtune_rounded, torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune,
   neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 210 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
+loss: chunked + precision: amp | 211 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
   losses_more, met, more_families, other_families, sharded_more, short_convolutions, state_spaces, tiles, turns |
   afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
   gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron,
-  neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm
+  hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
@@ -2485,13 +2490,13 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 36 | host_activations, tiled_mlp_shared | bert, bloom, gemma2,
   gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 205 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+offload: activations + precision: amp | 206 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
   electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert, more_families,
   other_families, pairs, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled,
   tiled_mlp, whisper | bamba, bert, bloom, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5, vit, whisper
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5, vit, whisper
 offload: activations + precision: fsdp | 39 | flat_adapters, flat_host, host_activations, preference_shared,
   sharded_activations | bert, gpt2, llama, ministral3, neox, phi3
 offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
@@ -2857,9 +2862,9 @@ optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, lla
 packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
 packing: true + parallel.sharding: fsdp | 1 | stepped_shared | phi
 packing: true + parallel.sharding: fsdp-grad-op | 2 | sharded_spaces, stepped_shared | apertus, lfm2
-packing: true + precision: amp | 65 | adapted, dbrx, fused_lora, liger, losses_more, masks, other_families,
+packing: true + precision: amp | 66 | adapted, dbrx, fused_lora, liger, losses_more, masks, other_families,
   short_convolutions, state_spaces | bamba, dbrx, deepseek, falcon_h1, gemma3, glm4, gpt2, gpt_bigcode, gptj,
-  granitemoehybrid, lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron_h, neox, olmo2, qwen_moe
+  granitemoehybrid, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
 packing: true + precision: pure | 80 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
   state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4,
@@ -2881,12 +2886,12 @@ padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 188 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 189 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   more_families, other_families, padding, pairs, policy, preference, replicated, sharded_spaces, short_convolutions,
   state_spaces, tiles | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
   ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4,
   minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
   qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 9 | fully_shard_more, modernbert_shared, sharded_tiles | gemma3_images, gpt2,
@@ -2894,13 +2899,13 @@ padding: right + precision: fsdp | 9 | fully_shard_more, modernbert_shared, shar
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 176 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
+padding: right + precision: pure | 177 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses_more, masks, met, modernbert, other_families, padding, pairs, pairs_beside, policy, preference,
   preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles | afmoe, apertus, arcee, bart, bert,
   bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo, olmo2, phi3, qwen2_vl,
+  qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
 padding: right + quantization: nf4 | 9 | met, pairs, short_convolutions | bert, bloom, lfm2_moe, llama
@@ -2960,11 +2965,12 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 69 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: ddp + precision: amp | 71 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   fused_lora_shared, modernbert_shared, other_families_shared, preference_shared, replicated, rounded_shared,
   sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert, dbrx, deberta_v2,
   distilbert, electra, ernie4_5, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  llama, minimax_m2, mistral3, modernbert, nemotron_h, olmoe, phi3, qwen3_next, qwen3_vl, stablelm, starcoder2, whisper
+  jamba, llama, minimax_m2, mistral3, modernbert, nemotron_h, olmoe, phi3, qwen3_next, qwen3_vl, stablelm, starcoder2,
+  whisper
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
 parallel.sharding: ddp + precision: pure | 88 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   modded, modded_compiled, modernbert_shared, older_releases, preference_shared, replicated, sharded_activations,
@@ -2992,17 +2998,17 @@ parallel.sharding: fsdp + precision: amp | 195 | dbrx_shared, deberta_v2_shared,
   gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
   phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 476 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp + precision: fsdp | 480 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
   modernbert_shared, other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
   titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
-  whisper
+  hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, whisper
 parallel.sharding: fsdp + precision: pure | 344 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
   litgpt, litgpt_flat, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared,
