@@ -65,6 +65,8 @@ TITLES = {
     "vramplan.replay.operators.delta_rule": "Attention that is linear in the sequence",
     "vramplan.replay.operators.state_space": "State spaces",
     "vramplan.replay.operators.mamba_kernels": "mamba-ssm's kernels",
+    "vramplan.replay.operators.mamba1_kernels": "Kernels of mamba-ssm for Mamba-1",
+    "vramplan.replay.operators.alternating": "Hidden states side by side",
     "vramplan.replay.operators.piecewise": "Functions in pieces",
     "vramplan.replay.operators.loss_parts": "Parts of losses",
     "vramplan.replay.operators.mixtures": "Mixtures of two predictions",

@@ -61,7 +61,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     """The kernel, with `sdpa` resolved to the better one that the GPU, the precision and the model can run."""
     given = resolver.raw.attention
     if model is not None and not model.attention_heads:
-        if given not in {None, "eager"}:
+        if given not in {None, "eager", "sdpa"}:  # sdpa leaves the choice, and is the default of some programs
             resolver.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
         elif given is not None:
             resolver.warnings.append(f"attention {given} changes nothing: {model.name} has none")

@@ -73,6 +73,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     computing.precision(sheet, meaning, adapter, stage, fsdp)
     computing.checkpointing(sheet, meaning)
     computing.attention(sheet, meaning)
+    computing.state_spaces(sheet, meaning)
     meaning.say("packing", bool(sheet.flag("sample_packing", False)), "sample_packing")
     computing.loss(sheet, meaning, adapter)
     computing.tiles(sheet, meaning)

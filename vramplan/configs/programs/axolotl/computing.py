@@ -39,6 +39,9 @@ PREFERENCES = ("orpo", "simpo")
 SAMPLED = ("grpo", "gdpo", "ebft")
 
 
+MAMBA = "MambaLMHeadModel"
+
+
 def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, fsdp: bool) -> None:
     """What bf16, fp16 and fp8 mean, by how the devices share the model."""
     bf16 = sheet.text("bf16")
@@ -189,6 +192,15 @@ def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
 def _takes_no_xformers(sheet: Sheet) -> bool:
     shape = sheet.shape_of(sheet.text("base_model") or "")
     return shape is not None and only_kernel_of(shape) is not None
+
+
+def state_spaces(sheet: Sheet, meaning: Meaning) -> None:
+    """A class of Axolotl's own, which stops where mamba-ssm is not installed.
+
+    Source: src/axolotl/models/mamba/__init__.py, check_mamba_ssm_installed.
+    """
+    if sheet.text("model_type") == MAMBA:
+        meaning.say("mamba_kernels", True, "model_type")
 
 
 def attention(sheet: Sheet, meaning: Meaning) -> None:

@@ -26,7 +26,7 @@ UNDERSTOOD = names(
     fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
-    expert_parallel_size qat.weight_dtype qat.activation_dtype qat.group_size qat.quantize_embedding
+    model_type expert_parallel_size qat.weight_dtype qat.activation_dtype qat.group_size qat.quantize_embedding
     qat.fake_quant_after_n_steps rl_adapter_ref_model random_init_weights optim_args.*
     kd_trainer kd_beta kd_ce_alpha kd_online_topk
     """
@@ -36,7 +36,7 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
     """
     base_model_config cls_model_config tokenizer_config tokenizer_use_fast tokenizer_legacy
     tokenizer_use_mistral_common tokenizer_type processor_kwargs processor_kwargs.*
-    tokenizer_save_jinja_files trust_remote_code experimental_skip_move_to_device model_type type_of_model
+    tokenizer_save_jinja_files trust_remote_code experimental_skip_move_to_device type_of_model
     model_revision revision_of_model output_dir hub_model_id hub_strategy hub_revision save_safetensors
     special_tokens special_tokens.* tokens tokens.* added_tokens_overrides added_tokens_overrides.* strict
     resume_from_checkpoint auto_resume_from_checkpoints mean_resizing_embeddings trainer_cls
