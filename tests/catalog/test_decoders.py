@@ -12,6 +12,7 @@ from vramplan.catalog.hf_config import read_hf_config
 from vramplan.catalog.models import find_model
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
+from vramplan.job import build_job
 from vramplan.replay.models import scales_logits
 from vramplan.values.model import ModelShape
 
@@ -116,3 +117,36 @@ def test_starcoder_has_one_head_of_keys_or_all(tmp_path: Path) -> None:
     assert of_config(tmp_path, "gpt_bigcode", n_head=12, multi_query=False).key_value_heads == 12
     with pytest.raises(InputError, match="has 1 head of keys and values, or all 12, not 4"):
         shape_from_fields({"family": "gpt_bigcode", "key_value_heads": 4})
+
+
+def test_turns_of_jamba_are_periods_and_offsets(tmp_path: Path) -> None:
+    turns = {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 0}
+    shape = of_config(tmp_path, "jamba", num_hidden_layers=6, hidden_size=64, num_key_value_heads=4, **turns)
+    assert shape.state_space is not None
+    assert shape.experts is not None
+    assert (shape.state_space.layers, shape.experts.dense_layers) == ((0, 2, 3, 5), (1, 3, 5))
+    assert (shape.state_space.heads, shape.state_space.step_rank, shape.state_space.channels) == (128, 4, 128)
+    assert "expected less than the 2 of attn_layer_period" in refused(tmp_path, "jamba", attn_layer_period=2)
+    apart = {"family": "jamba", "layers": 4, "state_space": {"layers": [0, 3]}}
+    with pytest.raises(InputError, match="do not come at equal distances"):
+        build_job({"model": apart, "gpu": "v100"})
+
+
+def test_mamba_has_a_state_space_in_each_block_and_no_attention(tmp_path: Path) -> None:
+    shape = of_config(tmp_path, "mamba", num_hidden_layers=2, hidden_size=64, expand=3, time_step_rank=5)
+    assert shape.state_space is not None
+    assert (shape.attention_heads, shape.state_space.layers) == (0, (0, 1))
+    assert (shape.state_space.values, shape.state_space.step_rank) == (192, 5)
+    assert "false is not modelled" in refused(tmp_path, "falcon_mamba", residual_in_fp32=False)
+    assert "the scan of mamba.py is not modelled" in refused(tmp_path, "mamba", use_mambapy=True)
+
+
+def test_sparse_blocks_of_gemma_3n_are_the_first_ones(tmp_path: Path) -> None:
+    blocks = {"num_hidden_layers": 5, "num_kv_shared_layers": 0, "intermediate_size": [96] * 5}
+    shape = of_config(tmp_path, "gemma3n_text", **blocks, activation_sparsity_pattern=[0.95, 0.95, 0.0, 0.0, 0.0])
+    assert shape.alternating is not None
+    assert (shape.alternating.sparse_layers, shape.alternating.states, shape.intermediate_size) == (2, 4, 96)
+    said = refused(tmp_path, "gemma3n_text", **blocks, activation_sparsity_pattern=[0.0, 0.95, 0.0, 0.0, 0.0])
+    assert "only the first blocks as sparse ones are modelled" in said
+    assert "of different widths" in refused(tmp_path, "gemma3n_text", intermediate_size=[96, 128])
+    assert "only 0 is modelled" in refused(tmp_path, "gemma3n_text", altup_active_idx=1)

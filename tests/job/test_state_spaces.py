@@ -163,3 +163,29 @@ def test_the_kernels_keep_two_tensors_of_a_block_in_the_place_of_its_chunks() ->
     norms = 2 * (3 * tokens * 64 * 4 + tokens * 4)  # what comes in, divided, and times the weight; the divisors
     feedforward = (2 + 1 + 1) * tokens * 96 * 4  # gate and up projection, the activation, the product
     assert saved(3, [0, 1, 2]) - saved(2, [0, 1]) == projected + scanned + factors + decay + norms + feedforward
+
+
+MAMBA = {"family": "mamba", "layers": 3, "hidden_size": 64, "vocabulary_size": 100}
+
+
+def peak(**keys: Any) -> int:
+    one = job(MAMBA, **{"sequence_length": 4096, "micro_batch_size": 2, "precision": "pure-bf16", **keys})
+    return replay(setup_of(one, "none", accumulates=False), batch=2).peak_bytes(2)
+
+
+@pytest.mark.contract
+def test_states_of_mamba_1_go_from_token_to_token() -> None:
+    plain = job(MAMBA, attention="sdpa")
+    assert plain.attention == "eager"
+    assert next(one.value for one in plain.assumptions if one.key == "model.state_space") == "token by token"
+    lora = {"adapter": {"kind": "lora", "targets": ["in_proj"]}, "quantization": "nf4"}
+    with pytest.raises(InputError, match="multiplies by the weight of dt_proj itself"):
+        job(MAMBA, **lora)
+
+
+@pytest.mark.closed_form
+def test_loop_keeps_a_state_for_each_token_and_the_kernel_one_for_every_2048() -> None:
+    """Three tensors of 128 channels and 16 elements of the state in fp32, of two samples, in each of three blocks."""
+    states = 3 * 3 * 4 * 2 * 4096 * 128 * 16
+    assert states < peak() < 2 * states
+    assert peak(mamba_kernels=True) < states / 9
