@@ -136,9 +136,9 @@ ROWS = {
     "modernbert": 111,
     "modernbert_shared": 39,
     "modernbert_zero": 17,
-    "other_families": 157,
+    "other_families": 158,
     "other_families_shared": 24,
-    "other_families_zero": 15,
+    "other_families_zero": 16,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)

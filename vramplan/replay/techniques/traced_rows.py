@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6070 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 6079 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -55,22 +55,22 @@ activation_checkpointing: selective-layer | 147 | fully_shard_more, fused_lora, 
   lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert,
   cohere, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
   nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 647 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+activation_checkpointing: selective-op | 648 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families, other_families, policy,
   preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled,
   titan_replicas, titan_units, turns, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
   cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
+  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under torchtitan, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
-  minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, minimax_m2,
-  ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
@@ -102,7 +102,7 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 2016 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2020 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
@@ -179,24 +179,24 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 877 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 878 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
   more_families, other_families, pairs, pairs_beside, policy, preference_shared, preference_zero, quantized,
   replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
+  lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -229,20 +229,20 @@ liger_kernels | 122 | adapted, fused_lora, liger, policy, preference_zero, taugh
   gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 731 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+loss: chunked | 732 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
   litgpt_old, losses, losses_more, met, more_families, other_families, sharded_more, short_convolutions, state_spaces,
   tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | afmoe, apertus,
   arcee, bloom, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
-  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | afmoe, apertus,
-  arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3,
-  mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss,
+  stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 340 | losses_more, pairs, preference, preference_shared, preference_zero | arcee, cohere, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
@@ -434,32 +434,33 @@ optimizer_in_backward: true | 212 | adapted, block_kinds, checkpoints, dbrx, deb
   falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
   llama4, ministral3, modernbert, nemotron_h, olmo2, phi, phi3, qwen3_next, qwen_moe, seed_oss, whisper
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 188 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
+packing: true | 189 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
   other_families, sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee,
   bamba, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text,
-  gemma4_text, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek, ernie4_5,
-  exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 525 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+  gemma3n_text, gemma4_text, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4,
+  mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek,
+  ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma3n, gemma4, glm4, gpt2, gpt_bigcode, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4,
+  mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm,
+  starcoder2
+padding: right | 526 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
   more_families, other_families, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero,
   replicated, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | afmoe, apertus, arcee,
   bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4,
   mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl,
   qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
   seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
   dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
@@ -524,27 +525,28 @@ parallel.sharding: zero1 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_
   whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
   whisper
-parallel.sharding: zero2 | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
-  deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  llama, mistral, mistral3, modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra,
-  falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, modernbert, neox, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-parallel.sharding: zero3 | 234 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+parallel.sharding: zero2 | 94 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
+  bloom, dbrx, deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, granite, jamba, llama, mistral, mistral3, modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2,
+  electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3,
+  modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit,
+  whisper
+parallel.sharding: zero3 | 237 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
   zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx, deberta-v2, deepseek_v3, electra, ernie4_5, falcon,
   falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
-  gpt_neox, gptj, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3,
+  gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3,
   mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
   qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
   stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra,
   ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
-  granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4548 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4556 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -557,20 +559,21 @@ precision: amp | 4548 | adapted, adapters, adapters_more, attention, block_kinds
   taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision, whisper,
   whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
   cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
-  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
+  llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -591,7 +594,7 @@ precision: fsdp | 565 | dbrx_shared, deberta_v2_shared, electra_shared, flat_ada
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
   under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, starcoder2, whisper
-precision: mixed | 1806 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+precision: mixed | 1810 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   modernbert_zero, moe, more_families, other_families_zero, padding, pairs, pairs_beside, preference, preference_zero,
@@ -599,17 +602,17 @@ precision: mixed | 1806 | adapters, attention, block_kinds, checkpoints, compile
   tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
   clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
-  gpt_neox, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3818 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  gpt_neox, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+precision: pure | 3820 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -738,7 +741,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1154 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1157 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
@@ -783,12 +786,12 @@ activation_checkpointing: full + ema: true | 36 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 467 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 468 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, other_families, pairs,
   pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama,
   llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5, vit
@@ -897,15 +900,15 @@ activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapte
 activation_checkpointing: full + optimizer_in_backward: true | 60 | adapted, checkpoints, galore, met, optimizers,
   policy, precisions | arcee, bert, gpt2, granite, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 47 | liger, losses_more, other_families, state_spaces | bamba,
-  deepseek, falcon_h1, gpt2, gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 277 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + packing: true | 48 | liger, losses_more, other_families, state_spaces | bamba,
+  deepseek, falcon_h1, gemma3n, gpt2, gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
+activation_checkpointing: full + padding: right | 278 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, other_families, padding, pairs, pairs_beside,
   policy, preference, replicated, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee,
-  bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3,
-  mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm, t5
+  bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2,
+  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 171 | dbrx_shared, deberta_v2_shared, distilbert_shared,
@@ -944,14 +947,14 @@ activation_checkpointing: full + parallel.sharding: zero2 | 49 | dbrx_zero, debe
   fused_lora_shared, host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
   bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, modernbert, neox, opt,
   phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 109 | dbrx_zero, deberta_v2_zero, electra_zero,
+activation_checkpointing: full + parallel.sharding: zero3 | 111 | dbrx_zero, deberta_v2_zero, electra_zero,
   fused_lora_shared, host_activations, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared,
   whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, dbrx, deberta_v2, deepseek, electra, ernie4_5,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, llama,
-  minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl,
-  roberta, t5, whisper
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba,
+  llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next,
+  qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2178 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2184 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -962,9 +965,9 @@ activation_checkpointing: full + precision: amp | 2178 | adapted, adapters, adap
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file,
   tiled_mlp, tiles, torchvision, turns, vision, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   torchvision_vit, vit, whisper
@@ -980,18 +983,18 @@ activation_checkpointing: full + precision: fsdp | 293 | dbrx_shared, deberta_v2
   llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 933 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 935 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   modernbert_zero, moe, more_families, other_families_zero, padding, pairs, pairs_beside, preference, preference_zero,
   random, replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero,
   zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
   deepseek, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, llama, llama4, llava, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, whisper
-activation_checkpointing: full + precision: pure | 1767 | adapted, adapters, adapters_more, attention, block_kinds,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, llama, llama4, llava,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
+activation_checkpointing: full + precision: pure | 1768 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
@@ -1231,12 +1234,12 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 5 | p
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 2 | preference_zero, zero | dbrx, glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 240 | adapted, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op + precision: amp | 241 | adapted, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families, other_families, policy,
   preference_shared, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
   state_spaces, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
   lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
   vit, whisper
@@ -1527,12 +1530,12 @@ adapter: lora + parallel.sharding: zero1 | 16 | dbrx_zero, deberta_v2_zero, elec
 adapter: lora + parallel.sharding: zero2 | 23 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, glm4_moe,
   gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
-adapter: lora + parallel.sharding: zero3 | 69 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+adapter: lora + parallel.sharding: zero3 | 70 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | afmoe, bert, dbrx,
   deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox, olmo,
-  olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 882 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox,
+  olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
+adapter: lora + precision: amp | 884 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
   modernbert, modernbert_shared, more_families, older_releases, other_families, other_families_shared, pairs,
@@ -1540,22 +1543,22 @@ adapter: lora + precision: amp | 882 | adapted, adapters, adapters_more, block_k
   sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
   tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: lora + precision: fsdp | 109 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
   other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4_moe,
   gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 106 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+adapter: lora + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   modernbert_zero, other_families_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | afmoe, bert,
   dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo, olmo2,
-  olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 690 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo,
+  olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
+adapter: lora + precision: pure | 691 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
   other_families, pairs, pairs_beside, policy, quantized, replicated, rounded, rounded_shared, sharded_activations,
@@ -1949,16 +1952,16 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 269 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 270 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, other_families, pairs, policy, preference_shared, quantized, sharded_more,
   short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
-  whisper
+  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2148,13 +2151,13 @@ loss: chunked + parallel.sharding: fsdp | 131 | litgpt, litgpt_flat, sharded_mor
   torchtune_rounded, torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune,
   neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 211 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
+loss: chunked + precision: amp | 212 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
   losses_more, met, more_families, other_families, sharded_more, short_convolutions, state_spaces, tiles, turns |
   afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  seed_oss, stablelm
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama,
+  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
@@ -2862,8 +2865,8 @@ optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, lla
 packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
 packing: true + parallel.sharding: fsdp | 1 | stepped_shared | phi
 packing: true + parallel.sharding: fsdp-grad-op | 2 | sharded_spaces, stepped_shared | apertus, lfm2
-packing: true + precision: amp | 66 | adapted, dbrx, fused_lora, liger, losses_more, masks, other_families,
-  short_convolutions, state_spaces | bamba, dbrx, deepseek, falcon_h1, gemma3, glm4, gpt2, gpt_bigcode, gptj,
+packing: true + precision: amp | 67 | adapted, dbrx, fused_lora, liger, losses_more, masks, other_families,
+  short_convolutions, state_spaces | bamba, dbrx, deepseek, falcon_h1, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj,
   granitemoehybrid, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
 packing: true + precision: pure | 80 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
@@ -2886,14 +2889,14 @@ padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 189 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 190 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   more_families, other_families, padding, pairs, policy, preference, replicated, sharded_spaces, short_convolutions,
   state_spaces, tiles | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4,
-  minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llama4, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, opt, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 9 | fully_shard_more, modernbert_shared, sharded_tiles | gemma3_images, gpt2,
   llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
@@ -3063,18 +3066,18 @@ parallel.sharding: zero1 + precision: mixed | 80 | dbrx_zero, deberta_v2_zero, e
   host_activations, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
   deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
   modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
-  bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama,
-  mistral3, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5,
-  vit, whisper
+parallel.sharding: zero2 + precision: mixed | 94 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, granite, jamba, llama, mistral3, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, stablelm, t5, vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 226 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+parallel.sharding: zero3 + precision: mixed | 229 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
   zero_adapters, zero_offload | afmoe, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon,
   falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, nemotron,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, nemotron,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
