@@ -8,7 +8,8 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.modules import SELECTIVE, Recipe, RMSNorm
+from vramplan.replay.models.heads import causal_lm_output
+from vramplan.replay.models.modules import SELECTIVE, Output, Recipe, RMSNorm, output_embedding
 from vramplan.replay.models.recurrent import Recurrent
 from vramplan.replay.models.selective_scan import SelectiveMixer
 from vramplan.replay.models.state_space import space_of
@@ -94,6 +95,12 @@ class Mamba(Recurrent):
         """Nothing is kept from one step to the next."""
         return []
 
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.padding = given if self.recipe.padded else None
+        _hidden = self.model(input_ids)  # in fp32, which the output of the model holds
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(to(_hidden, weight.dtype), weight, labels, self.recipe)
+
     def model(self, input_ids: Tensor) -> Tensor:
         """MambaModel.forward."""
         tape, recipe = self.tape, self.recipe
@@ -106,7 +113,7 @@ class Mamba(Recurrent):
 
         hidden = run_blocks(tape, recipe.segments, block, hidden)
         hidden = RMSNorm(tape, "norm_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
-        return to(hidden, recipe.weight_dtype)
+        return hidden
 
 
 FORWARD = Mamba
