@@ -46,6 +46,8 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
     sizes = {key: value for key, value in sizes.items() if key not in MODEL_TYPES[model_type].fixed}
     if MODEL_TYPES[model_type].grouped and model_type not in ("falcon", "gpt_bigcode"):
         sizes["key_value_heads"] = 2
+    if MODEL_TYPES[model_type].defaults.get("key_value_sharing_layers"):
+        sizes["key_value_sharing_layers"] = 0  # of more blocks than these
     if model_type == "deepseek_v2":  # whose configuration class has no working defaults of these
         sizes["experts"] = {"active": 2, "intermediate_size": 64}
     return {"family": model_type, "transformers_model_type": model_type, **sizes, **fields}
@@ -58,7 +60,7 @@ def test_these_families_are_particular() -> None:
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
     among_text = ["clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"]
     among_text += ["gemma3", "qwen3_5", "qwen3_5_moe", "mistral3", "mllama"]
-    assert sorted(unequal) == sorted(["resnet", "t5", "bart", "whisper", "gemma4_text", *among_text])
+    assert sorted(unequal) == sorted(["resnet", "t5", "bart", "whisper", "gemma3n_text", "gemma4_text", *among_text])
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)

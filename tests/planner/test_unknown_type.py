@@ -157,7 +157,7 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
         "lfm2_moe",
         "dbrx",  # whose experts run one after another
         *("mistral4", "glm4_moe_lite"),
-        *("gptj", "gpt_bigcode"),
+        *("gptj", "gpt_bigcode", "jamba", "gemma3n_text"),
         "afmoe",  # whose attention has a gate
         "apertus",  # whose activation no other has
     }

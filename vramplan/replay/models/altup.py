@@ -22,8 +22,8 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, DType, Tensor
 
 
-class Coefficients(Linear):
-    """A layer whose weight the module bounds itself, which nothing in few bits allows."""
+class Unquantized(Linear):
+    """A layer that nothing makes one of few bits."""
 
     quantizes = False
 
@@ -35,8 +35,8 @@ class AltUp:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.states = states
         self.correct_output_scale = tape.parameter("altup.correct_output_scale", (width,), dtype)
-        self.correction_coefs = Coefficients(tape, "correction_coefs", states, states, dtype, bias=False)
-        self.prediction_coefs = Coefficients(tape, "prediction_coefs", states, states**2, dtype, bias=False)
+        self.correction_coefs = Unquantized(tape, "correction_coefs", states, states, dtype, bias=False)
+        self.prediction_coefs = Unquantized(tape, "prediction_coefs", states, states**2, dtype, bias=False)
         self.modality_router = Linear(tape, "modality_router", width, states, dtype, bias=False)
         self.router_norm = RMSNorm(tape, "router_norm", width, dtype)
         self.input_scale = tape.constant((), dtype, False)  # a buffer of one number
@@ -84,9 +84,10 @@ def magnitude(x: Tensor) -> Tensor:
 class Projections:
     """`altup_projections` or `altup_unembed_projections`: what makes the other hidden states of the first, or back."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, name: str, states: int) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, name: str, states: int, last: type[Linear] = Linear) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.layers = [Linear(tape, f"{name}.{i}", width, width, dtype, bias=False) for i in range(states - 1)]
+        kinds: list[type[Linear]] = [*[Linear] * (states - 2), last]
+        self.layers = [kind(tape, f"{name}.{i}", width, width, dtype, bias=False) for i, kind in enumerate(kinds)]
 
 
 class States:

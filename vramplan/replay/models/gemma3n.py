@@ -9,7 +9,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import gemma4
-from vramplan.replay.models.altup import AltUp, Projections, States
+from vramplan.replay.models.altup import AltUp, Projections, States, Unquantized
 from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.gemma import scaled_embedding, scaled_rows, scales
 from vramplan.replay.models.gemma3 import Gemma3
@@ -215,7 +215,9 @@ class Gemma3n(Gemma3):
         last = len(tape.parameters)
         _layer_inputs = LayerInputs(tape, recipe, RMSNorm)(input_ids, _embeds)
         into = Projections(tape, recipe, "altup_projections", own.states)
-        back = Projections(tape, recipe, "altup_unembed_projections", own.states)
+        # the last layer of a model with a tied head stays as it is (quantizers/base.py, get_keys_to_not_convert)
+        last_kind = Unquantized if shape.tied_embeddings else Linear
+        back = Projections(tape, recipe, "altup_unembed_projections", own.states, last_kind)
         later = tape.parameters[last:]  # they are registered after the blocks
         del tape.parameters[last:]
         position_ids = self.position_ids(input_ids)

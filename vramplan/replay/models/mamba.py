@@ -99,7 +99,7 @@ class Mamba(Recurrent):
         self.padding = given if self.recipe.padded else None
         _hidden = self.model(input_ids)  # in fp32, which the output of the model holds
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        return causal_lm_output(to(_hidden, weight.dtype), weight, labels, self.recipe)
+        return causal_lm_output(to(_hidden, self.recipe.weight_dtype), weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """MambaModel.forward."""

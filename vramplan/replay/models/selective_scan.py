@@ -80,7 +80,7 @@ class SelectiveMixer:
             step, write, read = (norm(x) for norm, x in zip(self.norms, (step, write, read), strict=True))
         step = self.wide_step(step)
         assert self.dt_proj.bias is not None
-        step_bias = to(self.dt_proj.bias, FP32)
+        step_bias = self.wide_bias(self.dt_proj.bias)
         skip = to(self.skip, FP32)
         states = transpose(write, 1, 2), transpose(read, 1, 2)
         given = transpose(both, 1, 2), step, decay, states, skip, gate, step_bias
@@ -110,6 +110,12 @@ class SelectiveMixer:
             assert self.dt_proj.bias is not None
             return transpose(sub(self.dt_proj(step), self.dt_proj.bias), 1, 2)
         return weight_product(self.dt_proj.weight, transpose(step, 1, 2))
+
+    def wide_bias(self, bias: Parameter) -> Tensor:
+        """The bias in fp32; a quantized layer has left it in the element type of its products."""
+        if self.dt_proj.weight.quantized and bias.tape.autocast is not None:
+            return bias.tape.new("to", bias.shape, FP32, False)
+        return to(bias, FP32)
 
     def convolved(self, x: Tensor) -> Tensor:
         """causal_conv1d_fn: each channel with the tokens before it, which are padded and cut off."""

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6079 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 6086 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -24,18 +24,18 @@ activation_checkpointing: full | 6079 | adapted, adapters, adapters_more, attent
   falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
   glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: selective | 351 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, other_families, policy,
   preference_shared, preference_zero, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
@@ -102,7 +102,7 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 2020 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2023 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
@@ -115,15 +115,15 @@ adapter: lora | 2020 | adapted, adapters, adapters_more, block_kinds, compile_be
   deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
   gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
   stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
   clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
   starcoder2, t5, vit, whisper
@@ -179,7 +179,7 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 878 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 879 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
   more_families, other_families, pairs, pairs_beside, policy, preference_shared, preference_zero, quantized,
   replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
@@ -187,16 +187,16 @@ frozen: parts | 878 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilb
   chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
-  lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, mamba, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -445,22 +445,22 @@ packing: true | 189 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, l
   granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4,
   mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm,
   starcoder2
-padding: right | 526 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+padding: right | 527 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
   more_families, other_families, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero,
   replicated, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | afmoe, apertus, arcee,
   bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
   glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, mamba, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
+  phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
@@ -488,26 +488,26 @@ parallel.sharding: ddp | 187 | dbrx_shared, deberta_v2_shared, distilbert_shared
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
   under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
   stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1119 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1121 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   stepped_shared, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
   cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llama4_text, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, vit, whisper, xlm-roberta |
-  afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, vit, whisper
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, vit, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, vit, whisper
 parallel.sharding: fsdp-grad-op | 295 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
@@ -546,7 +546,7 @@ parallel.sharding: zero3 | 237 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4556 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4561 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -561,7 +561,7 @@ precision: amp | 4556 | adapted, adapters, adapters_more, attention, block_kinds
   cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
   under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, minimax_m2,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2,
   ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
   nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
@@ -570,30 +570,30 @@ precision: amp | 4556 | adapted, adapters, adapters_more, attention, block_kinds
   distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
-  llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 565 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 567 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
   other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
   titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx,
   deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2, whisper | afmoe, apertus, arcee, bamba,
-  bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, whisper
+  gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2, whisper | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
 precision: mixed | 1810 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
@@ -612,7 +612,7 @@ precision: mixed | 1810 | adapters, attention, block_kinds, checkpoints, compile
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3820 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3822 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -628,19 +628,19 @@ precision: pure | 3820 | adapted, adapters, adapters_more, attention, block_kind
   deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
   gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit,
+  vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under
+  modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -741,7 +741,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1157 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1159 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
@@ -753,9 +753,9 @@ activation_checkpointing: full + adapter: lora | 1157 | adapted, adapters, adapt
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
@@ -786,15 +786,15 @@ activation_checkpointing: full + ema: true | 36 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 468 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 469 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, other_families, pairs,
   pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
   gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 21 | galore, optimizers, precisions, short_convolutions,
   state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -902,13 +902,13 @@ activation_checkpointing: full + optimizer_in_backward: true | 60 | adapted, che
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 48 | liger, losses_more, other_families, state_spaces | bamba,
   deepseek, falcon_h1, gemma3n, gpt2, gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 278 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 279 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, other_families, padding, pairs, pairs_beside,
   policy, preference, replicated, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee,
   bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2,
-  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, t5
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, mamba,
+  minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 171 | dbrx_shared, deberta_v2_shared, distilbert_shared,
@@ -924,14 +924,14 @@ activation_checkpointing: full + parallel.sharding: ddp | 63 | dbrx_shared, debe
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
   dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama,
   minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 576 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: fsdp | 578 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt, litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
   cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
+  gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
@@ -954,7 +954,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 111 | dbrx_zero, deb
   llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next,
   qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2184 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2189 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -967,20 +967,20 @@ activation_checkpointing: full + precision: amp | 2184 | adapted, adapters, adap
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 293 | dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + precision: fsdp | 295 | dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt_flat, modernbert_shared, other_families_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
   titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt,
-  llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
+  dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4,
+  glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, llama, llama under
+  litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, whisper
 activation_checkpointing: full + precision: mixed | 935 | adapters, attention, block_kinds, checkpoints, compile,
@@ -1512,15 +1512,15 @@ adapter: lora + parallel.sharding: ddp | 35 | dbrx_shared, deberta_v2_shared, el
   modernbert_shared, older_releases, other_families_shared, replicated, sharded_bits, tiled_mlp_shared,
   whisper_shared, zeroed_late_shared | dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, jamba, llama,
   mistral3, mixtral, modernbert, opt, phi3, whisper
-adapter: lora + parallel.sharding: fsdp | 272 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+adapter: lora + parallel.sharding: fsdp | 273 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   fully_shard_more, fused_lora_shared, litgpt, modernbert_shared, older_releases, other_families_shared,
   preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
   whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtune,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
+  electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under
+  torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
 adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
   preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
   gemma, gemma2, gpt2, llama, neox, phi3, qwen2_5_vl, qwen3_vl
@@ -1535,7 +1535,7 @@ adapter: lora + parallel.sharding: zero3 | 70 | dbrx_zero, deberta_v2_zero, elec
   deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox,
   olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 884 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 885 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
   modernbert, modernbert_shared, more_families, older_releases, other_families, other_families_shared, pairs,
@@ -1544,21 +1544,21 @@ adapter: lora + precision: amp | 884 | adapted, adapters, adapters_more, block_k
   tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba,
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 109 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
+adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
   other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+  sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3n, glm,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   modernbert_zero, other_families_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | afmoe, bert,
   dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo,
   olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 691 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 692 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
   other_families, pairs, pairs_beside, policy, quantized, replicated, rounded, rounded_shared, sharded_activations,
@@ -1567,7 +1567,7 @@ adapter: lora + precision: pure | 691 | adapted, adapters, adapters_more, block_
   zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, mamba,
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
@@ -1952,13 +1952,13 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 270 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 271 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, other_families, pairs, policy, preference_shared, quantized, sharded_more,
   short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, mamba, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
@@ -2889,14 +2889,14 @@ padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 190 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 191 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   more_families, other_families, padding, pairs, policy, preference, replicated, sharded_spaces, short_convolutions,
   state_spaces, tiles | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
   ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama4, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, opt, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  llama, llama4, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 9 | fully_shard_more, modernbert_shared, sharded_tiles | gemma3_images, gpt2,
   llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
@@ -3001,13 +3001,13 @@ parallel.sharding: fsdp + precision: amp | 195 | dbrx_shared, deberta_v2_shared,
   gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
   phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 480 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp + precision: fsdp | 482 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
   modernbert_shared, other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
   titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
+  gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
   mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
