@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6086 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 6083 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
   decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
   families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
@@ -102,7 +102,7 @@ adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 2023 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2030 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
@@ -141,7 +141,7 @@ adapter: oft | 58 | adapted, modernbert, policy, preference_shared, stepped_shar
 adapter: over experts | 44 | adapters_more, fully_shard_more, liger, linear, more_families, other_families, policy,
   preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite, minimax_m2, mixtral, olmoe, qwen3_moe,
   qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 477 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+checkpoint_reentrant: true | 481 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, other_families,
   pairs, policy, preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces,
   stepped_shared, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba,
@@ -179,24 +179,24 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 879 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 876 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
   more_families, other_families, pairs, pairs_beside, policy, preference_shared, preference_zero, quantized,
   replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, mamba, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -477,7 +477,7 @@ parallel.fsdp_version: 1 | 304 | dbrx_shared, deberta_v2_shared, distilbert_shar
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 187 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
+parallel.sharding: ddp | 186 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
   modded, modded_compiled, modernbert_shared, older_releases, other_families_shared, preference_shared, replicated,
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bamba,
   bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4_text, glm,
@@ -488,7 +488,7 @@ parallel.sharding: ddp | 187 | dbrx_shared, deberta_v2_shared, distilbert_shared
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
   under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
   stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1121 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1119 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -546,7 +546,7 @@ parallel.sharding: zero3 | 237 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4561 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 4563 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -577,7 +577,7 @@ precision: amp | 4561 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 567 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 565 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
   other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
@@ -612,7 +612,7 @@ precision: mixed | 1810 | adapters, attention, block_kinds, checkpoints, compile
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3822 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3827 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -656,7 +656,7 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 144 | adapted, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images, liger,
+quantization: int8 | 145 | adapted, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images, liger,
   linear, met, modernbert, pairs, pairs_beside, preference_shared, quantized, short_convolutions, state_spaces,
   whisper | bamba, bart, bert, bloom, dbrx, deberta-v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
@@ -665,34 +665,35 @@ quantization: int8 | 144 | adapted, adapters, block_kinds, dbrx, deberta_v2, dis
   dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, opt, phi,
   phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-quantization: nf4 | 288 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
+quantization: nf4 | 293 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
   electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, other_families, pairs,
   pairs_beside, policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
   taught_from_file, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx,
   deberta-v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5,
   whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-quantization: nf4-double | 191 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2,
+  gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+quantization: nf4-double | 197 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
   fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs, policy,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, zero | apertus,
-  arcee, bamba, bart, bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt,
-  nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere,
-  dbrx, distilbert, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, whisper, zero |
+  apertus, arcee, bamba, bart, bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
+  modernbert, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper |
+  apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5,
+  whisper
 teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
   phi
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
@@ -709,8 +710,9 @@ trained_blocks: lisa | 37 | policy, sharded_more, short_convolutions, state_spac
   qwen3_next, qwen_moe
 transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe, qwen2_moe, qwen3_moe | mixtral,
   olmoe, qwen_moe
-transformers_version: older code | 143 | older_releases | cohere, gemma, gemma2, granite, llama, mistral, mixtral,
-  olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, gemma, gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
+transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
+  mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
+  olmoe, phi, qwen_moe
 weight_dtype: 16 bits | 937 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   modernbert, more_families, older_releases, optimizers, pairs, pairs_beside, policy, precisions, preference_shared,
@@ -753,9 +755,9 @@ activation_checkpointing: full + adapter: lora | 1159 | adapted, adapters, adapt
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
@@ -764,7 +766,7 @@ activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapte
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 27 | adapters_more, fully_shard_more, linear, more_families,
   other_families, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 395 | adapted, block_kinds, checkpoints, dbrx,
+activation_checkpointing: full + checkpoint_reentrant: true | 399 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
   more_families, other_families, pairs, preference_shared, replicated, sharded_more, short_convolutions,
   taught_from_file, tiled_mlp, tiled_mlp_shared, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek,
@@ -786,15 +788,15 @@ activation_checkpointing: full + ema: true | 36 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 469 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 466 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, other_families, pairs,
   pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama,
-  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
+  llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 21 | galore, optimizers, precisions, short_convolutions,
   state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -924,7 +926,7 @@ activation_checkpointing: full + parallel.sharding: ddp | 63 | dbrx_shared, debe
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
   dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama,
   minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 578 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: fsdp | 577 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt, litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -954,7 +956,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 111 | dbrx_zero, deb
   llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next,
   qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2189 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2187 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -973,7 +975,7 @@ activation_checkpointing: full + precision: amp | 2189 | adapted, adapters, adap
   starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 295 | dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + precision: fsdp | 294 | dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt_flat, modernbert_shared, other_families_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
@@ -994,7 +996,7 @@ activation_checkpointing: full + precision: mixed | 935 | adapters, attention, b
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1768 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1769 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
   distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
@@ -1023,22 +1025,23 @@ activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemm
 activation_checkpointing: full + qat: nvfp4 | 3 | rounded | llama, neox
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
-  pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 165 | adapted, adapters, block_kinds, compile_beside, decoders,
+activation_checkpointing: full + quantization: int8 | 69 | adapted, adapters, block_kinds, images, linear, pairs,
+  pairs_beside, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + quantization: nf4 | 168 | adapted, adapters, block_kinds, compile_beside, decoders,
   flat_adapters, images, linear, litgpt, older_releases, other_families, pairs, pairs_beside, quantized, sharded_bits,
-  sharded_more, short_convolutions, taught_from_file, tiles, zero | apertus, arcee, bart, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 108 | adapted, adapters, compile_beside, dbrx,
-  distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families, pairs,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom,
-  cohere, dbrx, distilbert, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert,
-  mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
+  sharded_more, short_convolutions, taught_from_file, tiles, whisper, zero | apertus, arcee, bart, bert, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
+  gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+activation_checkpointing: full + quantization: nf4-double | 110 | adapted, adapters, compile_beside, dbrx,
+  distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, whisper, zero |
+  apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
+  litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, starcoder2, whisper
 activation_checkpointing: full + teacher_logprobs | 9 | taught_from_file | llama
 activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
   neox, olmo, olmo2, phi
@@ -1047,8 +1050,8 @@ activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_
   bert, gemma, lfm2, llama, nemotron_h, neox, phi
 activation_checkpointing: full + transformers_version: experts as modules | 28 | older_releases | mixtral, olmoe,
   qwen_moe
-activation_checkpointing: full + transformers_version: older code | 70 | older_releases | cohere, gemma, gemma2,
-  granite, llama, mixtral, olmoe, phi, qwen_moe
+activation_checkpointing: full + transformers_version: older code | 71 | older_releases | cohere, falcon, gemma,
+  gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
 activation_checkpointing: full + weight_dtype: 16 bits | 553 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, older_releases, optimizers, pairs, pairs_beside, precisions, preference_shared,
@@ -1424,11 +1427,11 @@ adapter: lora + adapter: modules_to_save | 131 | adapted, adapters, adapters_mor
   resnet, roberta, vit
 adapter: lora + adapter: over experts | 44 | adapters_more, fully_shard_more, liger, linear, more_families,
   other_families, policy, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 106 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
-  modernbert, more_families, other_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions,
-  state_spaces, tiled_mlp, tiled_mlp_shared, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe,
-  gpt2, jamba, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 110 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  modernbert, more_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions, state_spaces,
+  tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2,
+  lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  whisper
 adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_compiled | bert, gpt2, llama, llama
   under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
@@ -1508,17 +1511,16 @@ adapter: lora + parallel.fsdp_version: 1 | 74 | dbrx_shared, deberta_v2_shared, 
   modernbert_shared, older_releases, zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, glm, gpt2,
   llama, mixtral, modernbert, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 35 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
-  modernbert_shared, older_releases, other_families_shared, replicated, sharded_bits, tiled_mlp_shared,
-  whisper_shared, zeroed_late_shared | dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, jamba, llama,
-  mistral3, mixtral, modernbert, opt, phi3, whisper
-adapter: lora + parallel.sharding: fsdp | 273 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+adapter: lora + parallel.sharding: ddp | 34 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
+  modernbert_shared, older_releases, replicated, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared |
+  dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modernbert, opt, phi3, whisper
+adapter: lora + parallel.sharding: fsdp | 271 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   fully_shard_more, fused_lora_shared, litgpt, modernbert_shared, older_releases, other_families_shared,
   preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
   whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
   electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under
+  gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
   torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox
   under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
 adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
@@ -1535,42 +1537,42 @@ adapter: lora + parallel.sharding: zero3 | 70 | dbrx_zero, deberta_v2_zero, elec
   deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox,
   olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 885 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 890 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
-  modernbert, modernbert_shared, more_families, older_releases, other_families, other_families_shared, pairs,
-  pairs_beside, policy, quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces,
-  sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
+  modernbert, modernbert_shared, more_families, older_releases, other_families, pairs, pairs_beside, policy,
+  quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper,
+  whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: lora + precision: fsdp | 108 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
   other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3n, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   modernbert_zero, other_families_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | afmoe, bert,
   dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo,
   olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 692 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 697 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
   other_families, pairs, pairs_beside, policy, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, taught_from_file, tiled,
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, mamba,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1581,32 +1583,32 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 125 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 126 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, pairs, pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba,
   bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-adapter: lora + quantization: nf4 | 249 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: nf4 | 254 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
   other_families, pairs, pairs_beside, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions,
   state_spaces, taught_from_file, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, whisper
-adapter: lora + quantization: nf4-double | 161 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+adapter: lora + quantization: nf4-double | 167 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs,
-  policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee,
-  bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, whisper, zero | apertus,
+  arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, nemotron, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
-adapter: lora + transformers_version: older code | 34 | older_releases | llama, mixtral, olmoe, qwen_moe
+adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
 adapter: lora + weight_dtype: 16 bits | 320 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, preference_shared,
   quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file,
@@ -1759,7 +1761,7 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 214 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+checkpoint_reentrant: true + precision: amp | 217 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
   electra, fully_shard_more, images, liger, linear, modernbert, other_families, pairs, policy, sharded_spaces,
   short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert,
   cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
@@ -1771,16 +1773,16 @@ checkpoint_reentrant: true + precision: fsdp | 20 | fully_shard_more, fused_lora
   qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
   bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, olmo, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 138 | adapted, block_kinds, checkpoints, fully_shard_more, images,
-  liger, linear, modernbert, more_families, other_families, pairs, policy, replicated, sharded_more,
-  short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp | bamba, bert, deepseek, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, jamba, lfm2, lfm2_moe, llama, ministral3, mistral3,
-  mixtral, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
-checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
-checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
-  mixtral, opt, phi3
-checkpoint_reentrant: true + quantization: nf4-double | 6 | adapted, liger, pairs, short_convolutions | gemma2, lfm2,
-  lfm2_moe, llama
+checkpoint_reentrant: true + precision: pure | 139 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+  liger, linear, modernbert, more_families, pairs, policy, replicated, sharded_more, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiled_mlp, whisper | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
+  glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron_h,
+  neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit, whisper
+checkpoint_reentrant: true + quantization: int8 | 15 | liger, pairs, whisper | bert, glm4, gpt2, llama, whisper
+checkpoint_reentrant: true + quantization: nf4 | 16 | pairs, state_spaces, tiled, whisper | gpt2, granitemoehybrid,
+  llama, mixtral, opt, phi3, whisper
+checkpoint_reentrant: true + quantization: nf4-double | 7 | adapted, liger, pairs, short_convolutions, whisper |
+  gemma2, lfm2, lfm2_moe, llama, whisper
 checkpoint_reentrant: true + teacher_logprobs | 2 | taught_from_file | llama
 checkpoint_reentrant: true + tiled_mlp | 16 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, llama, olmo, olmo2
 checkpoint_reentrant: true + trained_blocks: badam | 5 | policy, state_spaces, turns | gemma, nemotron_h, neox
@@ -1952,16 +1954,15 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 271 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 268 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, other_families, pairs, policy, preference_shared, quantized, sharded_more,
   short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, mamba, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, whisper
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2968,7 +2969,7 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 71 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: ddp + precision: amp | 70 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   fused_lora_shared, modernbert_shared, other_families_shared, preference_shared, replicated, rounded_shared,
   sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert, dbrx, deberta_v2,
   distilbert, electra, ernie4_5, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
@@ -3001,7 +3002,7 @@ parallel.sharding: fsdp + precision: amp | 195 | dbrx_shared, deberta_v2_shared,
   gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
   phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 482 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp + precision: fsdp | 480 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
   modernbert_shared, other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
@@ -3092,24 +3093,24 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 89 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
+precision: amp + quantization: int8 | 90 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
   pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
   nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-precision: amp + quantization: nf4 | 157 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
+precision: amp + quantization: nf4 | 161 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
   decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, older_releases,
   other_families, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, taught_from_file,
   whisper | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
-  whisper
-precision: amp + quantization: nf4-double | 104 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters,
-  fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, pairs, policy, quantized,
-  sharded_bits, short_convolutions, state_spaces, tiled | apertus, arcee, bloom, cohere, dbrx, distilbert, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5, whisper
+precision: amp + quantization: nf4-double | 106 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases, pairs, policy,
+  quantized, sharded_bits, short_convolutions, state_spaces, tiled | apertus, arcee, bloom, cohere, dbrx, distilbert,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox,
+  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 precision: amp + teacher_logprobs | 3 | taught_from_file | llama
 precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
   gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
@@ -3118,8 +3119,8 @@ precision: amp + trained_blocks: badam | 9 | policy, state_spaces, turns | bamba
 precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces, turns | llama, mixtral, nemotron_h,
   phi, phi3, qwen3_next
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
-precision: amp + transformers_version: older code | 46 | older_releases | cohere, gemma, gemma2, granite, llama,
-  mixtral, olmoe, phi, qwen_moe
+precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
+  llama, mixtral, olmoe, phi, qwen_moe
 precision: amp + weight_dtype: 16 bits | 888 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, modernbert, more_families, older_releases, optimizers, pairs, pairs_beside, policy, precisions,
@@ -3159,15 +3160,16 @@ precision: pure + quantization: int8 | 44 | adapters, dbrx, deberta_v2, distilbe
   modernbert, pairs, preference_shared, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx,
   deberta_v2, distilbert, electra, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
   llama, llava, modernbert, mpt, neox, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 89 | adapted, adapters, flat_adapters, images, litgpt, met, pairs,
-  pairs_beside, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | arcee, bart, bert,
-  bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid,
-  lfm2, lfm2_moe, llama, llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 59 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt,
-  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared |
-  bart, bloom, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5
+precision: pure + quantization: nf4 | 90 | adapted, adapters, flat_adapters, images, litgpt, met, older_releases,
+  pairs, pairs_beside, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | arcee, bart,
+  bert, bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt,
+  opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4-double | 63 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared,
+  whisper | bart, bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5,
+  whisper
 precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
 precision: pure + tiled_mlp | 6 | tiled_mlp, tiled_mlp_shared | ernie4_5, gemma, llama, seed_oss
 precision: pure + trained_blocks: badam | 10 | policy, short_convolutions, state_spaces, turns | bamba, lfm2, llama,
@@ -3175,8 +3177,8 @@ precision: pure + trained_blocks: badam | 10 | policy, short_convolutions, state
 precision: pure + trained_blocks: lisa | 11 | sharded_more, short_convolutions, state_spaces, turns | gemma, lfm2,
   nemotron_h, neox, olmo2, phi, phi3
 precision: pure + transformers_version: experts as modules | 34 | older_releases | mixtral, olmoe, qwen_moe
-precision: pure + transformers_version: older code | 83 | older_releases | cohere, gemma, gemma2, granite, llama,
-  mixtral, olmoe, phi, qwen_moe
+precision: pure + transformers_version: older code | 88 | older_releases | cohere, falcon, gemma, gemma2, granite,
+  llama, mixtral, olmoe, phi, qwen_moe
 precision: pure + zero_grad: before-backward | 40 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
 qat: fp8 + weight_dtype: 16 bits | 2 | rounded | falcon, olmo2
 qat: int4 + weight_dtype: 16 bits | 3 | rounded | gemma, llama, phi
@@ -3190,14 +3192,14 @@ quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, 
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
 quantization: nf4 + teacher_logprobs | 1 | taught_from_file | llama
 quantization: nf4 + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
-quantization: nf4 + transformers_version: older code | 4 | older_releases | mixtral, olmoe, qwen_moe
+quantization: nf4 + transformers_version: older code | 6 | older_releases | falcon, mixtral, olmoe, qwen_moe
 quantization: nf4 + weight_dtype: 16 bits | 71 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file | apertus, arcee,
   bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, ministral3, mixtral, nemotron, neox, olmo, olmoe, opt, qwen3_5, qwen3_next, qwen_moe, roberta,
   seed_oss, stablelm
 quantization: nf4-double + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
-quantization: nf4-double + transformers_version: older code | 4 | older_releases | mixtral, olmoe, qwen_moe
+quantization: nf4-double + transformers_version: older code | 9 | older_releases | falcon, mixtral, olmoe, qwen_moe
 quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_adapters, fused_lora,
   fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
