@@ -325,6 +325,15 @@ def test_an_absurd_micro_batch_is_answered_at_once() -> None:
     verify(keys, result)
 
 
+def test_8bit_layers_are_offered_reentrant_checkpoints() -> None:
+    keys = {"model": "whisper-large-v2", "gpu": "t4", "quantization": "int8", "adapter": {"kind": "lora"}}
+    keys |= {"micro_batch_size": 8, "activation_checkpointing": "full"}
+    result = fit(**keys)
+    found = next(one for one in result.remedies or () if one.change == {"checkpoint_reentrant": True})
+    assert found.costs == "nothing"
+    verify_one(keys, result, found)
+
+
 @pytest.mark.parametrize(
     ("model", "keys"),
     [

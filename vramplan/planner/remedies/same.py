@@ -44,6 +44,9 @@ def _kernels(base: ResolvedJob) -> Iterator[Candidate]:
         yield Candidate(
             {"mamba_kernels": True}, NOTHING, "none: faster, once mamba-ssm and causal-conv1d are installed"
         )
+    if base.quantization == "int8" and base.activation_checkpointing != "none" and not base.checkpoint_reentrant:
+        words = "none: use_reentrant=True; beside the others 8-bit layers keep what they read until backward is over"
+        yield Candidate({"checkpoint_reentrant": True}, NOTHING, words)
     if base.hold_outputs:
         words = "none: drop the logits before backward"
         yield Candidate({"hold_outputs": False, "hold_outputs_until": None}, NOTHING, words)
