@@ -27,6 +27,9 @@ SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--ste
         "--adapter dora --quantization int8 --checkpointing none",
         "--adapter ia3 --quantization nf4 --checkpointing full",
         "--adapter lora --quantization gptq-int4 --checkpointing none --precision pure-fp16",
+        "--trained-blocks lisa:8",
+        "--trained-blocks lisa:2 --optimizer adamw-8bit --frozen norms",
+        "--qat int4-mslk-fp8",
         *(f"--loss {name} --checkpointing full" for name in ("orpo", "cpo", "simpo", "reward")),
     ],
 )

@@ -14,6 +14,7 @@ from vramplan.replay.techniques.scaling import scaler_states
 from vramplan.replay.tensors import FP32, INT64, Parameter
 from vramplan.results.explain import Shape, State, StateTensor
 
+LISA = "lisa:"
 SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "ema": ".ema", "gradients": ".grad"}
 
 
@@ -96,7 +97,7 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
         shared = shared_states(parameters, setup.optimizer, setup.wide_embeddings, setup.optimizer_in_backward)
         size = sum(state.at(0) for state in shared)
         books = [StateTensor("code_books.optimizer", (), FP32.name, 1, size, size)] if size else []
-        return [*books, *(_of_the_scaler() if setup.grad_scaler else ())]
+        return [*books, *(_of_the_scaler() if setup.grad_scaler else ()), *_of_blocks_before(trace)]
     if component == "ema" and setup.ema:
         fixed = [state for state in trace.record.states if state.category == "buffers" and not state.per_sample_bytes]
         sizes = [state.at(trace.batch) for state in fixed]  # what a model keeps of its samples is no buffer
@@ -104,6 +105,22 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
             sizes.pop()  # the last is no buffer of the module, and so not copied
         return [StateTensor(f"buffer.{number}.ema", (), "", 1, size, size) for number, size in enumerate(sizes)]
     return []
+
+
+def _of_blocks_before(trace: Trace) -> list[StateTensor]:
+    """The optimizer's states of blocks that were trained before those that are now, which LISA keeps."""
+    if not trace.setup.trained_blocks.startswith(LISA):
+        return []
+    setup = trace.setup
+    precision = precision_of(setup.precision, half_weights=setup.half_weights)
+    size = 0
+    for weight in trace.weights:
+        if not weight.trainable:
+            one = _one(trace, weight.parameter)
+            one.copies = weight.parameter.copies
+            made = optimizer_states([one], setup.optimizer, setup.optimizer_implementation, precision)
+            size += sum(state.at(0) for state in made if state.category == "optimizer")
+    return [StateTensor("blocks_before.optimizer", (), FP32.name, 1, size, size)] if size else []
 
 
 def _of_the_scaler() -> list[StateTensor]:

@@ -103,9 +103,9 @@ def inverse_of(scale: Tensor) -> Tensor:
     """
     tape, scale = scale.tape, autocast_float(scale)
     node = tape.record("reciprocal", (scale,), _reciprocal_backward)
-    reciprocal = tape.like("reciprocal", scale, None, node)
-    tape.save(node, reciprocal)
-    return mul_scalar(reciprocal)
+    out = tape.like("reciprocal", scale, None, node)
+    tape.save(node, out)
+    return mul_scalar(out)
 
 
 def _reciprocal_backward(grad: Tensor, saved: Saved) -> Grads:
