@@ -33,6 +33,7 @@ UNITLESS = {
     "fp8",
     "dtype",
     "multiprocessors",
+    "link_peers",
 }
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),

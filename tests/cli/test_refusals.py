@@ -15,7 +15,6 @@ NOT_MODELLED = {
     "--context 2 --runtime pytorch": ("parallel.context", "2"),
     "--expert 2 --runtime pytorch": ("parallel.expert", "2"),
     "--gpus 8 --sharding zero2 --optimizer muon --precision mixed-fp16": ("optimizer", "muon"),
-    "--gpus 8 --sharding fsdp --adapter lora --quantization int8": ("quantization", "int8"),
     "--adapter dora --quantization gptq-int4 --precision pure-bf16": ("adapter.kind", "dora"),
     "--quantization gptq-int4 --adapter lora": ("quantization", "gptq-int4"),
     "--loss vocab-parallel": ("loss", "vocab-parallel"),

@@ -209,7 +209,9 @@ def models(
         fields |= draw(latent_attention(multiple))
     if "linear_attention.key_heads" in kind.defaults:
         fields |= draw(linear_attention(layers, equal=equal))
-    if "state_space.heads" in kind.defaults:
+    if "state_space.step_rank" in kind.defaults:
+        fields |= draw(state_space_by_token(layers, fields))
+    elif "state_space.heads" in kind.defaults:
         fields |= draw(state_space(model_type, layers, fields, equal=equal))
     if "short_convolution.kernel" in kind.defaults:
         fields |= draw(short_convolution(layers, equal=equal))
@@ -220,6 +222,8 @@ def models(
         fields["sliding_window_start"] = 0 if equal else draw(st.integers(0, layers))
     if "unrotated_layers" in kind.defaults:
         fields["unrotated_layers"] = () if equal else draw(some_blocks(layers))
+    if "alternating.states" in kind.defaults:
+        fields |= draw(alternating(layers))
     if model_type == "falcon":
         fields |= draw(falcons(heads))
     if "full_head_size" in kind.defaults:
@@ -330,6 +334,41 @@ def state_space(
         found |= {"experts.shared_intermediate_size": 56, "experts.groups": 1, "experts.active_groups": 1}
         found["experts.latent_size"] = draw(st.sampled_from([None, 40]))
     return found
+
+
+@st.composite
+def state_space_by_token(draw: st.DrawFn, layers: int, fields: dict[str, Any]) -> dict[str, Any]:
+    """State spaces of Mamba-1: each channel is a head. Attention comes every so many blocks, and so do experts."""
+    found: dict[str, Any] = {
+        "state_space.heads": fields["hidden_size"] * draw(st.integers(1, 2)),
+        "state_space.state_size": draw(st.sampled_from([3, 16])),
+        "state_space.step_rank": draw(st.sampled_from([1, 6])),
+        "state_space.kernel": draw(st.integers(1, 5)),
+    }
+    found["state_space.output_bias"] = fields["state_space.input_bias"]
+    keys = ["state_space.layers", "experts.dense_layers"] if "experts.count" in fields else []
+    for key in keys:
+        period = draw(st.integers(1, layers + 1))
+        offset = draw(st.integers(0, period - 1))
+        found[key] = tuple(i for i in range(layers) if i % period != offset)
+    return found
+
+
+@st.composite
+def alternating(draw: st.DrawFn, layers: int) -> dict[str, Any]:
+    """Hidden states side by side, inputs for each block, and blocks that share keys and values."""
+    pattern = draw(st.sampled_from([1, 2, 3, 5]))
+    kinds = [(i + 1) % pattern == 0 for i in range(layers)]
+    shares = [n for n in range(1, layers) if {*kinds[:-n]} == {*kinds}]
+    return {
+        "sliding_window_pattern": pattern,
+        "layer_input_size": draw(st.sampled_from([8, 24])),
+        "layer_input_vocabulary_size": 64,
+        "key_value_sharing_layers": draw(st.sampled_from([0, *shares])),
+        "alternating.states": draw(st.integers(2, 4)),
+        "alternating.laurel_rank": draw(st.sampled_from([3, 16])),
+        "alternating.sparse_layers": draw(st.integers(0, layers)),
+    }
 
 
 @st.composite

@@ -40,6 +40,10 @@ def model(model_type: str, **fields: Any) -> ModelShape:
     if "state_space.heads" in kind.defaults:  # which have experts or none
         known -= {key for key in SMALL if key.startswith("experts.")}
     small = {key: value for key, value in SMALL.items() if key in known and key not in kind.fixed}
+    if "state_space.step_rank" in kind.defaults:  # each channel is a head, twice as many as in the hidden state
+        del small["state_space.heads"]
+    if "alternating.states" in kind.defaults:
+        small["key_value_sharing_layers"] = 0
     return shape_from_fields({"transformers_model_type": model_type, **small})._replace(**fields)
 
 

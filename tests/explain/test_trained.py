@@ -28,9 +28,9 @@ SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--ste
         "--adapter ia3 --quantization nf4 --checkpointing full",
         "--adapter lora --quantization gptq-int4 --checkpointing none --precision pure-fp16",
         "--trained-blocks lisa:8",
-        "--trained-blocks lisa:2 --optimizer adamw-8bit --frozen norms",
-        "--qat int4-mslk-fp8",
-        *(f"--loss {name} --checkpointing full" for name in ("orpo", "cpo", "simpo", "reward")),
+        "--teacher-logprobs 4 --adapter lora --checkpointing full",
+        *(f"--qat {name}" for name in ("int4-mslk-fp8", "mxfp4 --precision pure-bf16")),
+        *(f"--loss {name} --checkpointing full" for name in ("orpo", "cpo", "simpo", "reward", "grpo")),
     ],
 )
 def test_what_is_trained_is_explained_to_the_byte(options: str) -> None:

@@ -23,8 +23,8 @@ from vramplan.options import table, words
 from vramplan.options.flags import arguments_of
 
 RANK = {"fits": 0, "tight": 1, "does-not-fit": 2}
-# warnings about a name or a value that was overruled, which an echo does not have
-OVERRULED = (" is answered as ", " changes nothing", " is more than the ")
+# warnings about a name or a value that was overruled, and about choices that an echo pins
+OVERRULED = (" is answered as ", " changes nothing", " is more than the ", "the likeliest to come through is ")
 
 
 class Asker:

@@ -72,13 +72,14 @@ class Asked:
 
     @property
     def nodes(self) -> int:
-        """Machines that the GPUs are in."""
-        return -(-self.devices // max(1, self["parallel.devices_per_node"] or 1))
+        """Machines that the GPUs are in: the fewest that have as many each, as launchers start them."""
+        most = self["parallel.devices_per_node"] or 1
+        return next(count for count in range(-(-self.devices // most), self.devices + 1) if self.devices % count == 0)
 
     @property
     def per_node(self) -> int:
-        """GPUs of a machine."""
-        return min(self.devices, self["parallel.devices_per_node"] or 1)
+        """GPUs of a machine that are used."""
+        return self.devices // self.nodes
 
     @property
     def half(self) -> str | None:

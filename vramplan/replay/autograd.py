@@ -118,7 +118,7 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> list[Any]:
         walked([*tape.held, *tape.leaves])
     for kept in tape.held:
         if type(kept) is Parameter:
-            kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
+            kept.node = kept.grad = kept.waiting = kept.storage = None  # it is its own accumulator: a cycle
     held, tape.held = tape.held, []
     return [root, *held]
 

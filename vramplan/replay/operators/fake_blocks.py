@@ -30,8 +30,10 @@ class Packed(NamedTuple):
 def mx_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) -> Tensor:
     """MXFakeQuantizedLinear: input and weight are rounded to MXFP4, unpacked again and multiplied; new.
 
-    Saves `x`: in MXFP4, 17 bytes for 32 numbers, and no copy in high precision.
-    Saves `weight`: in the same way.
+    Saves `x_data`: two numbers of the input in a byte, and no copy in high precision.
+    Saves `x_scale`: a byte for 32 numbers of the input.
+    Saves `w_data`: the weight in the same way.
+    Saves `w_scale`: and its scales.
     Backward: both are unpacked again; then both gradients, whatever needs one. The bias gets none.
     Source: torchao/prototype/qat/mx.py, _MXQuantizedForwardFakeQuantizedBackward; mx_formats/mx_tensor.py,
     _addmm_mx_dispatch with KernelPreference.EMULATED.
@@ -56,7 +58,8 @@ def mx_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) -> Te
     wide_x, wide_weight = _from_mx(_x, dtype), _from_mx(_weight, weight.dtype)
     out = tape.new("mm" if bias is None else "addmm", (*shape[:-1], columns), dtype, batched)
     del wide_x, wide_weight
-    tape.save(node, _x.data, _x.scale, _weight.data, _weight.scale)
+    x_data, x_scale, w_data, w_scale = _x.data, _x.scale, _weight.data, _weight.scale
+    tape.save(node, x_data, x_scale, w_data, w_scale)
     return out.alias(out.shape, None, node)
 
 
@@ -64,8 +67,12 @@ def nvfp4_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) ->
     """NVFP4FakeQuantizedLinear: input and weight are rounded to NVFP4 and multiplied so; new, in the dtype of x.
 
     The product is scaled, and the bias added, by operators of their own.
-    Saves `x`: in NVFP4, 9 bytes for 16 numbers, and a scalar.
-    Saves `weight`: in the same way; its scales lie as cuBLAS reads them.
+    Saves `x_data`: two numbers of the input in a byte.
+    Saves `x_scale`: a byte for 16 numbers of the input.
+    Saves `x_whole`: a scale for all of them.
+    Saves `w_data`: the weight in the same way.
+    Saves `w_scale`: its scales, as cuBLAS reads them.
+    Saves `w_whole`: and the one for all of them.
     Backward: both are unpacked; then both gradients, whatever needs one. The bias gets none.
     Source: torchao/prototype/qat/nvfp4.py, _NVFP4QuantizedForwardFakeQuantizedBackward; mx_formats/nvfp4_tensor.py,
     _addmm_nvfp4_dispatch.
@@ -103,7 +110,9 @@ def nvfp4_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) ->
         plain = to(bias, dtype).alias(bias.shape, None, None)
         out = add(out, plain)
         del plain
-    tape.save(node, *_x, *_weight)
+    x_data, x_scale, x_whole = _x
+    w_data, w_scale, w_whole = _weight
+    tape.save(node, x_data, x_scale, x_whole, w_data, w_scale, w_whole)
     return out.alias(out.shape, None, node)
 
 

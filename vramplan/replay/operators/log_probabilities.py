@@ -131,7 +131,8 @@ def chunked_log_probabilities(
         tape.workspace("chunked_log_probabilities", tile.left_bytes)
     compared.clear()
     biases = () if bias is None else (bias,)
-    tape.save(node, x, weight, *biases, targets, log_z, found[0] if ENTROPY in others else log_z)
+    entropy = found[0] if ENTROPY in others else log_z
+    tape.save(node, x, weight, *biases, targets, log_z, entropy)
     return Scores(scores, tuple(found))
 
 

@@ -57,7 +57,7 @@ def causal_conv1d(x: Tensor, weight: Tensor, bias: Parameter | None) -> Tensor:
     return tape.new("causal_conv1d_fwd", shape, x.dtype, x.batched, strides, node)
 
 
-def by_token(x: Tensor) -> Tensor:
+def _by_token(x: Tensor) -> Tensor:
     """`x.contiguous()` where the last dimension does not lie innermost, inside of a function of autograd."""
     if x.strides is None or x.strides[-1] == 1:
         return x
@@ -84,13 +84,13 @@ def selective_scan_fn(
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        _incoming = by_token(grad)
+        _incoming = _by_token(grad)
         found = [tape.new("selective_scan_bwd", *one) for one in given]
         _fp32 = [tape.new("selective_scan_bwd", wide, FP32, batched) for _ in both] if dtype is not FP32 else []
         return tuple(found)
 
     node = tape.record("SelectiveScanFn", inputs, backward)
-    copies = [by_token(one) for one in inputs]
+    copies = [_by_token(one) for one in inputs]
     out = tape.new("selective_scan_fwd", (batch, width, length), dtype, batched)
     states = tape.new("selective_scan_fwd", (batch, width, ceil(length / CHUNK), 2 * state), FP32, batched)
     gated = tape.new("selective_scan_fwd", (batch, width, length), dtype, batched, None, node)

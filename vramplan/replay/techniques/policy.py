@@ -1,4 +1,5 @@
-"""Group-relative policy optimization (arXiv:2402.03300): the step of a policy over completions that it has sampled.
+"""Group-relative policy optimization (arXiv:2402.03300): the step of a policy over completions that it has sampled
+(trl 1.16.0, trainer/grpo_trainer.py).
 
 Names that start with an underscore are locals of the original which outlive their use.
 """
@@ -66,6 +67,7 @@ class Policies(Objective):
         return output._replace(loss=None)
 
     def _loss(self, model: Any, arguments: list[Tensor]) -> Tensor:
+        """`_compute_loss`: the clipped ratio of each token times the advantage of its completion."""
         tape, (batch, length) = self.tape, arguments[2].shape
         shape = (batch, PROMPT + length)
         _input_ids, _attention_mask = tape.new("cat", shape, INT64, True), tape.new("cat", shape, INT64, True)
