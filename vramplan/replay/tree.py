@@ -6,7 +6,7 @@ that saw the birth counts for as many copies as are alive there.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import TypeVar
@@ -42,6 +42,10 @@ Events = list[tuple[int, int, int]]  # (position, storage, signed copies)
 Item = EventRun | Events | Repeat
 
 
+def _position(mark: tuple[int, Path]) -> int:
+    return mark[0]
+
+
 class Nesting:
     """The events of an iteration as a tree, made of the marks of its repeated units."""
 
@@ -59,7 +63,10 @@ class Nesting:
         """The events from `start` to `end`, cut where the repeated units around them change."""
         marks = self.marks
         found = []
-        for k, (position, path) in enumerate(marks):
+        for k in range(max(0, bisect_right(marks, start, key=_position) - 1), len(marks)):
+            position, path = marks[k]
+            if position >= end:
+                break
             until = marks[k + 1][0] if k + 1 < len(marks) else len(self.events)
             low, high = max(position, start), min(until, end)
             if low < high:
