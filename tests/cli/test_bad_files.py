@@ -119,4 +119,5 @@ def test_a_file_on_standard_input_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["fit", "explain", "plan"])
 def test_a_file_that_is_not_there_is_all_that_is_said(command: str) -> None:
     """It may name the GPU, so nobody can say yet that one is missing."""
-    assert refused(command, "nofile.yaml").err == "error: nofile.yaml: no such file\n"
+    said = f"error: nofile.yaml: no such file (it is looked for in {os.getcwd()})\n"
+    assert refused(command, "nofile.yaml").err == said

@@ -43,6 +43,7 @@ def is_answer_of_fit(cell: dict[str, Any], keys: dict[str, Any]) -> None:
         assert cell["step_seconds"] == alone.time.step_seconds
     if alone.verdict == "fits":
         assert cell["micro_batch_size"] == alone.recommended.micro_batch_size
+        assert cell["largest_micro_batch_size"] == alone.recommended.largest_micro_batch_size
 
 
 def test_every_row_is_the_answer_of_fit() -> None:
@@ -58,6 +59,14 @@ def test_every_row_is_the_answer_of_fit() -> None:
         is_answer_of_fit(
             cell, {"model": "gpt2", "gpu": options["gpu"], "sequence_length": 256, "micro_batch_size": micro}
         )
+
+
+def test_the_largest_micro_batch_of_a_row_whose_allocator_is_simulated_is_that_of_fit() -> None:
+    words = ("-m", "gpt2-xl", "-g", "t4,v100", "--gpus", "8", "--sharding", "fsdp", "--seq", "512")
+    for cell in compared(*words)["cells"]:
+        keys = {"model": "gpt2-xl", "gpu": cell["options"]["gpu"], "sequence_length": 512}
+        is_answer_of_fit(cell, {**keys, "parallel": {"data": 8, "sharding": "fsdp"}})
+        assert cell["largest_micro_batch_size"] >= cell["micro_batch_size"]
 
 
 def test_of_many_rows_those_that_win_are_the_answers_of_fit_and_others_say_that_they_are_estimated() -> None:

@@ -42,9 +42,12 @@ def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None,
     is_estimated = closer_from is None and is_worth_a_look(decision)
     decision = looked_at(decision, closer_from, whole_ladder=False)
     judge, rung, judged = decision.judge, decision.choice.rung, decision.judged
-    if not rung.largest_micro_batch_size and (of_misfits or rung.verdict == FITS):
+    looks = of_misfits or rung.verdict == FITS
+    if looks and not rung.largest_micro_batch_size:
         largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)
         rung = rung._replace(largest_micro_batch_size=largest)
+    if looks and judge.simulates:
+        rung = on_demand.with_largest(judge, rung)
     time, run = None, None
     if rung.verdict == FITS or job.length != NO_LENGTH:
         record = decision.record

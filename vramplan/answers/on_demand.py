@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vramplan.planner.remedies.trial import least_of as least_of
     from vramplan.planner.reserving import of_varied_lengths as of_varied_lengths
     from vramplan.planner.reserving import remarks as remarks
+    from vramplan.planner.settle import with_largest as with_largest
     from vramplan.planner.staged import rows_of_stages as rows_of_stages
     from vramplan.planner.textbook.advice import advise as advise
     from vramplan.planner.whole_run import limits_of as limits_of
@@ -46,6 +47,7 @@ MODULES = {
     "vramplan.planner.narrowing": ("narrower",),
     "vramplan.planner.remedies.trial": ("least_of",),
     "vramplan.planner.reserving": ("of_varied_lengths", "remarks"),
+    "vramplan.planner.settle": ("with_largest",),
     "vramplan.planner.staged": ("rows_of_stages",),
     "vramplan.planner.whole_run": (
         "limits_of",

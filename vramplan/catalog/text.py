@@ -9,10 +9,11 @@ import sys
 from functools import lru_cache
 from typing import BinaryIO
 
-from vramplan.errors import InputError, Problem
+from vramplan.errors import InputError, Problem, near_matches
 
 MAX_BYTES = 8 * 2**20  # the largest file that people keep by hand is 0.5 MB
 
+NEAR = 0.75  # of difflib: names that one slip of the fingers makes of each other
 STDIN_NAMES = frozenset({"-", "/dev/stdin"})
 DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # a shell's process substitution: a pipe that somebody writes
 
@@ -31,6 +32,19 @@ def fail(message: str, file: str | None, line: int | None = None, column: int | 
     return InputError([Problem(message, file=file, line=line, column=column)])
 
 
+def missing(file: str) -> Problem:
+    """That there is no such file, with the names beside it that are like it."""
+    folder, name = os.path.split(file)
+    try:
+        beside = {each: os.path.join(folder, each) for each in os.listdir(folder or ".")}
+    except FileNotFoundError:
+        return Problem("no such file", file=file, hint=f"there is no folder {folder}")
+    except OSError:  # whose names nobody may list
+        return Problem("no such file", file=file)
+    hint = near_matches(name, beside, NEAR, named=beside)
+    return Problem("no such file", file=file, hint=hint or f"it is looked for in {os.path.abspath(folder or '.')}")
+
+
 def _read_bytes(file: str, most_bytes: int) -> bytes:
     try:
         mode = os.stat(file).st_mode
@@ -41,7 +55,7 @@ def _read_bytes(file: str, most_bytes: int) -> bytes:
         with open(file, "rb") as stream:
             data = stream.read(most_bytes + 1)
     except FileNotFoundError:
-        raise fail("no such file", file) from None
+        raise InputError([missing(file)]) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise fail(f"cannot be read: {reason}", file) from None

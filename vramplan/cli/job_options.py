@@ -70,7 +70,7 @@ def require(given: dict[str, Any], keys: Sequence[str] = ("model", "gpu")) -> No
     if missing:
         model = given.get("model")
         if model is not None and named("vramplan.catalog.locate:is_missing_file")(model):
-            missing = [Problem("no such file", file=model)]  # it may say what else is missing
+            missing = [named("vramplan.catalog.text:missing")(model)]  # it may say what else is missing
         raise InputError(missing)
 
 

@@ -44,7 +44,7 @@ def settled(
     if not tried:
         chosen = _at(judge, chosen, chosen.schedule)
     if looks_for_largest:  # a gate asks for no more than its verdict
-        chosen = _with_largest(judge, chosen)
+        chosen = with_largest(judge, chosen)
     rows[place] = chosen
     return Choice(chosen, tuple(rows), accumulation)
 
@@ -72,7 +72,7 @@ def _at(judge: Judge, rung: Rung, schedule: Schedule) -> Rung:
     return rung._replace(schedule=schedule, peak=peak, verdict=judge.verdict_at(rung.placement, schedule, peak))
 
 
-def _with_largest(judge: Judge, rung: Rung) -> Rung:
+def with_largest(judge: Judge, rung: Rung) -> Rung:
     """The same with its largest micro-batch looked for in simulated runs."""
     if rung.strategy == OPTIMAL:
         return rung
