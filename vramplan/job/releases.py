@@ -112,9 +112,10 @@ def _tell_own_layers(resolver: Resolver, model: ModelShape) -> None:
     raw, own_layers = resolver.raw, own_linear(model.family)
     if own_layers is None or resolver.old_code.quantizes_own_layers:
         return
-    said = f"{raw.quantization} is of nn.Linear itself, which {own_layers} is not: its weights stay in 16 bits"
+    said = f"Transformers quantizes nn.Linear alone, and this model has {own_layers} in its place: it stays in 16 bits"
     if raw.transformers_version is None and resolver.runtime is not None:
-        said += f"; older releases quantize it too (--transformers-version {resolver.runtime.last_with_own_layers})"
+        last = resolver.runtime.last_with_own_layers
+        said += f"; releases up to {last} quantize it too (--transformers-version {last})"
     resolver.warnings.append(said)
     resolver.reasons.append(("weights", said))
 
