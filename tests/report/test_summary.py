@@ -22,7 +22,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.report.lines import BLOCK, OF_SIXTEEN, print_rich, to_plain, width_of
 from vramplan.report.summary import AT_STAKE, MOST_LINES, REMEDIES, render_summary
-from vramplan.results import Component, FitResult, Remedy
+from vramplan.results import TIGHT, Component, FitResult, Remedy
 from vramplan.values.job import Assumption
 
 WIDTHS = (60, 80, 120)
@@ -281,6 +281,16 @@ def test_what_makes_a_run_fit_comes_before_what_it_would_cost() -> None:
     assert len(result.remedies or ()) >= REMEDIES
     shown = plain(result)
     assert all(one.option in shown for one in (result.remedies or ())[:REMEDIES])
+
+
+@pytest.mark.contract
+def test_what_makes_a_tight_run_fit_has_a_line_however_much_else_there_is() -> None:
+    result = vramplan.fit(model="gpt2-large", gpu="t4", micro_batch_size=1, tokens=1_000_000_000)
+    assert result.verdict == TIGHT
+    assert result.remedies
+    shown = plain(result)
+    assert f"to fit  {result.remedies[0].option}" in shown
+    assert "  repeat" not in shown
 
 
 @pytest.mark.parametrize("system", ["standard", "256"])

@@ -114,8 +114,12 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         if lacking and left < REMEDIES + noted + 1 and (place == 5 or result.decisive):
             left += len(kept[place])
             kept[place] = []
+    offers = result.verdict == TIGHT and bool(result.remedies)
+    if offers and left < noted + 2:  # what surely fits is worth more than to repeat the plan
+        left += len(kept[-1])
+        kept[-1] = []
     most = 2 if left - noted + bool(said) > (7 if lacking else 5) else 1
-    assumed = _assumed(result, width, min(most, left - 2) if lacking else min(most, left))
+    assumed = _assumed(result, width, min(most, left - (2 if lacking else offers)))
     left -= len(assumed)
     host = _host(result, width, min(2, left))
     left -= len(host)
