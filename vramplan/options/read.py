@@ -104,7 +104,7 @@ def _texts(option: Option, fields: FieldReader, name: str) -> tuple[str, ...] | 
         return None if texts is None else tuple(texts)
     for text in texts:
         if text not in option.words:
-            fields.unknown_word(name, text, option.words)
+            fields.unknown_word(name, text, option.words, OPEN.get(bare(text)) if option.spellings else None)
     return tuple(text for text in dict.fromkeys(texts) if text in option.words)
 
 

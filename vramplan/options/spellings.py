@@ -41,8 +41,13 @@ PRECISIONS = {
     **_all("fp16", "16-mixed", "fp16-mixed"),
     **_all("pure-bf16", "bf16-true"),
     **_all("pure-fp16", "16-true", "fp16-true"),
+    "amp": SpellingMeaning("auto", note="autocast in the 16 bits that the GPU is made for"),
+    "o0": SpellingMeaning("fp32", note="of Apex"),
+    "o1": SpellingMeaning("amp-fp16", note="of Apex, read as autocast"),
+    "o2": SpellingMeaning("mixed-fp16", note="of Apex: fp16 weights beside fp32 ones in the optimizer"),
+    "o3": SpellingMeaning("pure-fp16", note="of Apex"),
 }
-"""Of torch, of accelerate's `mixed_precision`, and of Lightning's `precision`."""
+"""Of torch, of accelerate's `mixed_precision`, of Lightning's `precision`, and Apex's `opt_level`."""
 
 TRAINERS_RANK = 128  # transformers 5.23.0, trainer_optimizer.py: of GaLore and APOLLO without optim_args
 
@@ -84,7 +89,26 @@ OPTIMIZERS = {
 ATTENTIONS = {
     **_all("flash", "flash-attention", "flash-attention-2", "flash-attn", "flash-attn-2", "fa2"),
     **_all("efficient", "mem-efficient", "memory-efficient", "efficient-attention", "xformers"),
+    **dict.fromkeys(
+        ("flash-attention-3", "flash-attn-3", "flash-3", "fa3", "flash-attention-4", "flash-attn-4", "flash-4", "fa4"),
+        SpellingMeaning(
+            "flash", note="it keeps what FlashAttention 2 keeps, whose scratch and speed are counted: both are better"
+        ),
+    ),
+    **dict.fromkeys(
+        ("flex", "flex-attention", "cudnn", "cudnn-attention"),
+        SpellingMeaning("flash", note="it keeps what FlashAttention 2 keeps, whose scratch and speed are counted"),
+    ),
 }
+
+OFFLOADS = {
+    **_all("parameters", "params", "param", "weights", "model"),
+    **_all("gradients", "grads", "gradient"),
+    **_all("optimizer", "optim", "states", "optimizer-states"),
+    **_all("activations", "acts", "activation"),
+}
+"""What is on the host, as programs name it."""
+
 
 CHECKPOINTINGS = {
     **_all("full", "true", "yes", "on", "all"),
@@ -107,6 +131,8 @@ QUANTIZATIONS = {
         ("4bit", "4-bit", "bnb-4bit", "load-in-4bit"),
         SpellingMeaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
     ),
+    **dict.fromkeys(("fp4", "bnb-fp4"), SpellingMeaning("nf4", note="fp4 of bitsandbytes takes the memory of nf4")),
+    **_all("nf4", "bnb-nf4", "bnb-nf4-4bit"),
     **_all("nf4-double", "nf4-dq", "nf4-double-quant", "double-quant"),
     "8bit": SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
     "8-bit": SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
@@ -158,6 +184,7 @@ SHARDINGS = {
 }
 """Stages of DeepSpeed, and strategies of FSDP as torch and accelerate name them."""
 
+UNPACKED = "nf4, int8 or gptq-int4; weights of other libraries are packed otherwise, and not modelled"
 OPEN = {
     "hybrid-shard": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
     "hsdp": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
@@ -166,9 +193,17 @@ OPEN = {
     "lion-8bit": "lion, which has its states in fp32; 8-bit Lion is not modelled",
     "paged-lion-8bit": "lion, which has its states in fp32; 8-bit and paged Lion are not modelled",
     "paged-lion-32bit": "lion, which has its states in fp32; paged Lion is not modelled",
-    "fp4": "nf4, which takes the same memory",
     "int4": "nf4 of bitsandbytes or gptq-int4",
+    **dict.fromkeys(("hqq", "eetq", "quanto", "torchao", "aqt", "higgs", "vptq", "gguf"), UNPACKED),
+    **dict.fromkeys(("mxfp4", "fp8-weights"), "leave it out: such a checkpoint is trained dequantized, in 16 bits"),
+    **dict.fromkeys(
+        ("dp", "data-parallel", "dataparallel"), "ddp, a process for each GPU; torch.nn.DataParallel is not modelled"
+    ),
+    "zero-infinity": "zero3, with --offload optimizer,parameters",
+    **dict.fromkeys(("zero++", "zeropp", "zero-plus-plus"), "zero3; what ZeRO++ adds to it is not modelled"),
+    "mics": "hsdp:N of FSDP, or zero3; DeepSpeed's MiCS is not modelled",
     "offload": "--offload parameters,optimizer",
+    **dict.fromkeys(("cpu", "host", "nvme", "disk"), "what is there: --offload optimizer, or parameters,optimizer"),
     **dict.fromkeys(
         ("gdpo", "rloo", "ppo", "gkd", "online-dpo", "ebft"),
         "not modelled: it samples answers beside training; of such losses grpo is modelled, and dpo, kto, orpo, cpo, "

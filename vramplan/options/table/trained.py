@@ -246,6 +246,7 @@ TRAINED_ROWS = (
         TEXTS,
         "What is offloaded to CPU memory.",
         words=words.OFFLOADS,
+        spellings=spellings.OFFLOADS,
         default=(),
         absent=(),
         note="[Activations](checkpointing.md#activations-on-the-host); [optimizer and gradients](zero.md#offloading) "
