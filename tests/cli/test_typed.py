@@ -134,8 +134,8 @@ def test_every_spelling_means_a_word_of_its_key_in_any_case(row: Option, text: s
 
 
 def test_no_open_spelling_is_taken() -> None:
-    """But by the formats that weights are rounded to in training: torchao calls them so. Keys without spellings, as where
-    DeepSpeed puts states, ask for none of them.
+    """But by the formats that weights are rounded to in training: torchao calls them so. A key without spellings, as
+    where DeepSpeed puts states, asks for none of them.
     """
     rows = [row for row in table.TABLE if row.group != "qat" and row.spellings]
     for text in OPEN:
