@@ -12,6 +12,7 @@ from vramplan.answers.placement import placements_of
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
+from vramplan.job.attention import of_package
 from vramplan.planner.checkpoints import spelled
 from vramplan.replay.models.capable import no_checkpointing, no_fused_attention
 from vramplan.replay.models.parts import has_equal_blocks
@@ -70,11 +71,36 @@ def test_without_fused_attention_the_default_is_eager_and_kernels_are_refused(mo
     (told,) = (one for one in built.assumptions if one.key == "attention")
     assert "no fused attention" in told.why
     assert job(small(model_type), attention="sdpa").attention == "eager"
-    # the flash-attn package has a kernel for scores that are bounded
-    for kernel in ("efficient",) if model_type in ("gemma2", "gpt_oss") else ("flash", "efficient"):
+    by_package = (
+        of_package(built.model) is not None
+    )  # whose kernels bound scores, take sinks, or have a class of their own
+    for kernel in ("efficient",) if by_package else ("flash", "efficient"):
         message = refused(small(model_type), attention=kernel)
         assert message.startswith(f"attention: {kernel} cannot run")
         assert message.endswith("(use eager)")
+
+
+@pytest.mark.contract
+def test_these_reach_the_flash_attn_package() -> None:
+    assert [name for name in UNFUSED if of_package(job(small(name)).model)] == ["gemma2", "gpt_oss", "gpt_neo", "gptj"]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("model", ["gpt-j-6b", "gpt-neo-1.3b"])
+def test_with_the_package_what_is_kept_grows_as_the_tokens_and_not_as_their_square(model: str) -> None:
+    kept: dict[str, list[int]] = {}
+    for attention in ("flash", "eager"):
+        run = {"attention": attention, "precision": "pure-bf16", "micro_batch_size": 1, "adapter": "lora"}
+        run["activation_checkpointing"] = "none"
+        sizes = [job(model, sequence_length=length, **run) for length in (1024, 1536, 2048)]
+        found = [answer(one) for one in sizes]
+        kept[attention] = [one.peak.allocated_bytes for one in found]
+        said = any("attention flash was never traced" in one for one in found[0].warnings)
+        assert said is (attention == "flash")
+    first, second, third = kept["flash"]
+    assert third - second == pytest.approx(second - first, rel=0.01)  # a head's rows are rounded up in the workspace
+    first, second, third = kept["eager"]
+    assert third - second > 1.2 * (second - first)
 
 
 @pytest.mark.sweep

@@ -13,7 +13,6 @@ from vramplan.replay.models.capable import (
     ignores_windows,
     no_eager_attention,
     no_flash_attention,
-    no_flash_class,
     no_fused_attention,
     only_kernel_of,
     package_flash,
@@ -67,7 +66,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
             resolver.warnings.append(f"attention {given} changes nothing: {model.name} has none")
         return "eager"
     obstacle = None if model is None else no_fused_attention(model.family)
-    why = None if model is None or given != "flash" else _of_package(model)
+    why = None if model is None or given != "flash" else of_package(model)
     if why is not None and _flash_obstacle(model, gpu, precision, package=True) is None:
         resolver.assume("attention", "flash", why)
         return "flash"
@@ -75,8 +74,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         if given in {None, "sdpa"}:
             resolver.assume("attention", "eager", f"no fused attention for {model.code}: {obstacle}")
         else:
-            why = obstacle if given != "flash" else no_flash_class(model.family) or obstacle
-            message = f"{given} cannot run for {model.code}: {why}"
+            message = f"{given} cannot run for {model.code}: {obstacle}"
             resolver.fields.refuse("attention", message, hint="use eager")
         return "eager"
     only = None if model is None else only_kernel_of(model)
@@ -156,7 +154,7 @@ def within_window(
         on_demand.with_large_heads(model, resolver.assumptions)
     if window is None or sequence_length < window:
         return model, attention
-    if _of_package(model) is not None:
+    if of_package(model) is not None:
         return model, attention
     asked = resolver.raw.attention == "flash" or has_own_core(model.family)  # which has no SDPA
     by_package = asked and flash_takes_windows(model.family)
@@ -187,7 +185,7 @@ def _takes_plain(model: ModelShape) -> bool:
     return not is_own_code(model.family) and not model.any_image_size and not masks_images
 
 
-def _of_package(model: ModelShape) -> str | None:
+def of_package(model: ModelShape) -> str | None:
     """Why flash means the flash-attn package for a model: what PyTorch's kernel has no argument for."""
     if model.latent_attention is not None and model.latent_attention.value_size == model.head_size:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.job.attention import of_package
 from vramplan.job.cells import FSDP_FP8
 from vramplan.options import words
 from vramplan.replay.models import is_untraced, shares_by_itself
@@ -43,8 +44,8 @@ def never_traced(job: ResolvedJob) -> Iterator[str]:
         yield f"padding right was never traced with {traced_code(job.model)} at {job.sequence_length} tokens{why}"
     if job.packing and job.attention != "flash" and not takes_packing(job.model.family):
         yield f"packing true was never traced with {traced_code(job.model)}: the mask is counted beside"
-    if job.attention == "flash" and job.model.attention_softcap:
-        yield f"attention flash was never traced with {traced_code(job.model)}, whose scores are bounded"
+    if job.attention == "flash" and job.model.engine is None and of_package(job.model) is not None:
+        yield f"attention flash was never traced with {traced_code(job.model)}: it is that of the flash-attn package"
     if job.checkpoint_reentrant and not is_traced_with(job.model, REENTRANT):
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):

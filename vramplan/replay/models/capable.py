@@ -12,12 +12,6 @@ def no_fused_attention(name: str) -> str | None:
     return reason
 
 
-def no_flash_class(name: str) -> str | None:
-    """What is to be said of a class for FlashAttention that code without SDPA has; None where it has none."""
-    reason: str | None = own(name, "no_flash_class", None)
-    return reason
-
-
 def no_checkpointing(name: str) -> str | None:
     """Why the family's activations cannot be checkpointed; None where they can."""
     reason: str | None = getattr(family(name), "no_checkpointing", None)

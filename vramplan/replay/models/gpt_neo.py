@@ -25,6 +25,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.observers import KeyValues
+from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.biased import where
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.ends import embedding
@@ -36,7 +37,7 @@ from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 
 
 class Attention:
-    """GPTNeoSelfAttention: only its output projection has a bias."""
+    """GPTNeoSelfAttention, and GPTNeoFlashAttention2: only its output projection has a bias."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
@@ -52,7 +53,11 @@ class Attention:
         value = self.v_proj(hidden)
         query, key, value = self.heads(query), self.heads(key), self.heads(value)
         key, value = key.tape.role(KeyValues).kept(key, value)
-        output, weights = self.attend(query, key, value, mask)
+        if self.recipe.attention == "flash":
+            output = scaled_dot_product(query, key, value, "flash", self.recipe.attention_dropout)
+            weights = transpose(output, 1, 2)  # GPTNeoFlashAttention2 gives its result in their place
+        else:
+            output, weights = self.attend(query, key, value, mask)
         output = view(contiguous(transpose(output, 1, 2)), hidden.shape)
         output = self.out_proj(output)
         output = dropout(output, self.recipe.hidden_dropout)
@@ -127,7 +132,10 @@ class GPTNeo:
     block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has no SDPA"
-    no_flash_class = "its class for FlashAttention-2 is not modelled"
+    package_flash = (
+        "its class for FlashAttention-2 calls the flash-attn package, without the windows of its blocks; composed, and "
+        "never traced"
+    )
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     head_losses = HEAD_LOSSES
     takes_padding = takes_packing = True

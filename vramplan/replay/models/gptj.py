@@ -26,6 +26,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.observers import KeyValues
+from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
@@ -50,7 +51,7 @@ def apply_rotary(x: Tensor, sincos: Tensor) -> Tensor:
 
 
 class Attention:
-    """GPTJAttention: none of its projections has a bias."""
+    """GPTJAttention, and GPTJFlashAttention2: none of its projections has a bias."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
@@ -80,7 +81,11 @@ class Attention:
         query = cat([q_rot, _q_pass], -1)
         key, query = transpose(key, 1, 2), transpose(query, 1, 2)
         key, value = self.tape.role(KeyValues).kept(key, value)
-        output, weights = self.attend(query, key, value, mask)
+        if self.recipe.attention == "flash":  # GPTJFlashAttention2 gives its result in the place of the weights
+            output = scaled_dot_product(query, key, value, "flash", self.recipe.attention_dropout)
+            weights = transpose(output, 1, 2)
+        else:
+            output, weights = self.attend(query, key, value, mask)
         output = view(contiguous(transpose(output, 1, 2)), hidden.shape)
         output = self.out_proj(output)
         output = dropout(output, self.recipe.hidden_dropout)
@@ -150,7 +155,7 @@ class GPTJ:
     block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has no SDPA"
-    no_flash_class = "its class for FlashAttention-2 is not modelled"
+    package_flash = "its class for FlashAttention-2 calls the flash-attn package; composed, and never traced"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     bounded_positions = True
     head_losses = HEAD_LOSSES_WITH_BIAS
