@@ -353,7 +353,7 @@ def test_options_may_come_as_text() -> None:
         ({"loss": "vocab-parallel"}, "loss: vocab-parallel is not modelled (modelled: standard, fp32-logits"),
         ({"loss": "chunked:0"}, "is not of the form chunked:N"),
         ({"adapter": {"kind": "loar"}}, "adapter.kind: 'loar' is not a known value (did you mean lora"),
-        ({"offload": ["optimizer"]}, "offload: optimizer: offloading is not modelled"),
+        ({"offload": ["optimizer"], "runtime": "pytorch"}, "offload: optimizer: offloading is not modelled"),
         ({"offload": ["optimiser"]}, "did you mean optimizer"),
         (
             {"optimizer_in_backward": True, "gradient_accumulation_steps": 2},
@@ -404,7 +404,10 @@ def test_options_may_come_as_text() -> None:
             },
             "is not modelled for t5 with layers:[[0,3],[4,11],[12,23]], whose checkpoints return position biases",
         ),
-        ({"offload": ["activations", "optimizer"]}, "offload: optimizer: offloading is not modelled"),
+        (
+            {"offload": ["activations", "optimizer"], "runtime": "pytorch"},
+            "offload: optimizer: offloading is not modelled",
+        ),
         ({"grad_scaler": True}, "grad_scaler: true belongs to amp-fp16 and fsdp-fp16"),
         ({"grad_scaler": True, "precision": "amp-fp16", "weight_dtype": "fp16"}, "unscales no fp16 gradients"),
         (

@@ -318,3 +318,27 @@ def test_a_split_beside_zero_2_or_3_is_not_megatrons() -> None:
     for split, kind in (("tensor", "zero2"), ("context", "zero3")):
         assert job("llama-3.1-8b", parallel={"data": 4, split: 2, "sharding": kind}).runtime.name == "transformers"
     assert job("llama-3.1-8b", parallel={"data": 4, "tensor": 2}).runtime.name == "megatron"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("runtime", ["transformers", "deepspeed"])
+@pytest.mark.parametrize(
+    ("offload", "stage"),
+    [(["optimizer"], "zero2"), (["optimizer", "activations"], "zero2"), (["parameters", "optimizer"], "zero3")],
+)
+def test_states_on_the_host_are_kept_there_by_zero(runtime: str, offload: list[str], stage: str) -> None:
+    for devices in (1, 4):
+        made = job("llama-3.1-8b", runtime=runtime, offload=offload, parallel={"data": devices})
+        assert made.sharding is not None
+        assert (made.sharding.kind, made.precision) == (stage, "mixed-bf16")
+        assert "on the host" in why(made, "parallel.sharding")
+
+
+@pytest.mark.contract
+def test_who_shares_states_otherwise_is_taken_at_their_word() -> None:
+    asked = ["parameters", "gradients", "optimizer"]
+    made = job("llama-3.1-8b", offload=asked, parallel={"data": 4, "sharding": "fsdp"})
+    assert made.sharding is not None
+    assert made.sharding.kind == "fsdp"
+    made = job("llama-3.1-8b", offload=["activations"])
+    assert made.sharding is None

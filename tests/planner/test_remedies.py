@@ -269,6 +269,24 @@ def test_two_changes_that_do_the_same_are_one_pair() -> None:
 
 
 @pytest.mark.contract
+@pytest.mark.parametrize("precision", [None, "amp-bf16"])
+def test_one_card_is_offered_the_memory_of_its_host(precision: str | None) -> None:
+    """Plain loops have no way to keep states there; DeepSpeed's ZeRO has one, of one device too."""
+    keys = {"model": "llama-3.1-8b", "gpu": "rtx-4090"} | ({} if precision is None else {"precision": precision})
+    remedies = answered(keys, (), enough=3).remedies
+    assert remedies is not None
+    (hosted,) = [one for one in remedies if "offload" in one.change]
+    assert hosted.change["offload"] == ("parameters", "optimizer")
+    assert ("precision" in hosted.change) is (precision is not None)
+    with_it = fit(**{**keys, **hosted.change})
+    assert with_it.verdict == hosted.verdict == "fits"
+    assert with_it.job["parallel"]["sharding"] == "zero3"
+    assert with_it.host is not None
+    assert with_it.host.node_bytes == hosted.host_bytes
+    assert all(one.host_bytes is None for one in remedies if one is not hosted)
+
+
+@pytest.mark.contract
 def test_two_changes_are_offered_where_one_is_not_enough() -> None:
     keys = {"model": "gpt2-xl", "gpu": "12 GiB", "precision": "amp-fp16", "frozen": ["embeddings"]}
     result = fit(**keys)

@@ -52,6 +52,7 @@ class JobBehaviour:
     distils_from_file: tuple[str, ...] = ()  # the same where the predictions of a teacher were saved
     distils_over_logits = False  # a trainer makes the divergence of whole logits, and no other loss
     preferences_by = "TRL"  # which turns dropout off
+    offloads_by_zero = False  # states go to the host by DeepSpeed's ZeRO, of which a job has to say nothing then
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone
     refuses_micro_batches = False  # `check` looks at the micro-batch: what it says of one is not true of another

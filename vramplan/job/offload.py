@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.replay.sharding.hosted import STATES
 from vramplan.replay.sharding.traced import BY_TENSOR, OF_BITSANDBYTES
-from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -22,6 +23,17 @@ MODELLED: dict[str, tuple[str, ...]] = {
     "zero3": TOGETHER,
 }
 """For each kind of sharding what its engine can keep on the host."""
+
+
+def share_on_host(resolver: Resolver) -> None:
+    """States on the host are kept there by DeepSpeed's ZeRO, of one device too, where nothing else is asked for."""
+    raw = resolver.raw
+    states = [word for word in raw.offload if word != "activations"]
+    if not states or raw.split is not None or raw.precision in (*FSDP_HALVES, FSDP_FP8):
+        return
+    raw.sharding = ZERO_STAGES[2 if "parameters" in states else 1]
+    why = f"DeepSpeed's ZeRO keeps {' and '.join(states)} on the host, of one device too"
+    resolver.assume("parallel.sharding", raw.sharding, why)
 
 
 def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding: Sharded | None) -> None:

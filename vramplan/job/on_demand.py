@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vramplan.job.matrix import MOST_JOBS as MOST_JOBS
     from vramplan.job.matrix import expanded as expanded
     from vramplan.job.offload import check_offload_of_states as check_offload_of_states
+    from vramplan.job.offload import share_on_host as share_on_host
     from vramplan.job.old_kernels import old_choice as old_choice
     from vramplan.job.packing import check_packing as check_packing
     from vramplan.job.preferred import without_preferred as without_preferred
@@ -132,7 +133,7 @@ MODULES = {
         "reference_of",
         "smoothed",
     ),
-    "vramplan.job.offload": ("check_offload_of_states",),
+    "vramplan.job.offload": ("check_offload_of_states", "share_on_host"),
     "vramplan.job.packing": ("check_packing",),
     "vramplan.job.runtime": ("take_defaults",),
     "vramplan.job.sharding": (

@@ -231,6 +231,8 @@ class _ReplayResolver(Resolver):
             under(runtime).note_release(self, model, runtime, raw.litgpt_version)
         if model is not None and raw.image_size is not None:
             model = on_demand.with_images(model, raw.image_size)
+        if raw.offload and raw.sharding is None and under(runtime).offloads_by_zero:
+            on_demand.share_on_host(self)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
         if runtime is not None and (runtime.defaults if several else runtime.defaults.keys() - words.OF_SEVERAL):
             on_demand.take_defaults(self, runtime, model, gpu)

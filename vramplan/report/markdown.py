@@ -23,7 +23,16 @@ from vramplan.report.headline import (
 from vramplan.report.host import host_facts
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
-from vramplan.report.memory import MOST_REMEDIES, ShownFigures, alone, by_textbook, heading, is_shared, memory_rows
+from vramplan.report.memory import (
+    MOST_REMEDIES,
+    ShownFigures,
+    alone,
+    by_textbook,
+    heading,
+    host_words,
+    is_shared,
+    memory_rows,
+)
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import rate_of_all, time_facts
@@ -296,7 +305,9 @@ def _remedies(result: FitResult, figures: ShownFigures) -> list[str]:
         after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
         sizes = [text_of(after), text_of(figures.device - after)]
         rate = rate_of_all(remedy.samples_per_second, remedy.tokens_per_second)
-        cells.append([text(remedy.option), text(remedy.verdict), *sizes, text(rate), text(remedy.cost)])
+        host = "" if remedy.host_bytes is None else host_words(remedy.host_bytes)
+        cost = "; ".join(filter(None, (remedy.cost, host)))
+        cells.append([text(remedy.option), text(remedy.verdict), *sizes, text(rate), text(cost)])
     columns = ("change", "verdict", "GPU GiB:", "saves GiB:", "rate:", "cost")
     return [f"### {changes_title(result)}", "", *table(columns, cells)]
 

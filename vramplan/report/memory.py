@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from vramplan.report.lines import BLOCK, STYLES, Cell, Column, Line, Span, table, wrap
-from vramplan.report.numbers import apportion, gb_near, gib_against, gib_down, gib_near, gib_up, percent, text_of
+from vramplan.report.numbers import (
+    apportion,
+    gb_near,
+    gib_against,
+    gib_down,
+    gib_near,
+    gib_up,
+    percent,
+    text_of,
+    whole_gib,
+)
 from vramplan.results import TEXTBOOK_PHASE, Component, FitResult
 from vramplan.tuples import NamedTuple
 
@@ -28,6 +38,13 @@ _LETTERS = {
     "other": "X",
     "overhead": "V",
 }
+
+
+def host_words(size: int) -> str:
+    """`151 GiB on the host`, of a node."""
+    return f"{whole_gib(size)} GiB on the host"
+
+
 MOST_REMEDIES = 8  # that people are shown; the document has all
 FREE = "░"
 

@@ -16,6 +16,11 @@ def gib_up(demand_bytes: int) -> int:
     return -(-demand_bytes * 100 // GIB)
 
 
+def whole_gib(demand_bytes: int) -> str:
+    """Whole GiB that hold `demand_bytes`, with commas: `1,433`."""
+    return f"{-(-demand_bytes // GIB):,}"
+
+
 def gib_down(supply_bytes: int) -> int:
     """Hundredths of a GiB that are there. A capacity of "31.74 GiB" was itself rounded down to bytes: still 31.74."""
     return ((supply_bytes + 1) * 100 - 1) // GIB

@@ -26,7 +26,7 @@ from vramplan.report.headline import (
 from vramplan.report.labelled import Item, indent_of, item_of, label_columns, labelled, laid_out, paragraph
 from vramplan.report.lines import Line, Span, cells, clean, elide, wrap
 from vramplan.report.memory import ShownFigures, by_textbook, drawing, keys_of
-from vramplan.report.numbers import gib_against, gib_up, text_of
+from vramplan.report.numbers import gib_against, gib_up, text_of, whole_gib
 from vramplan.report.solved import solved_words
 from vramplan.report.times import time_words
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
@@ -196,12 +196,13 @@ def shared_words(job: Mapping[str, Any]) -> list[str]:
     if (parallel.get("expert") or 1) > 1:
         words.append(f"expert parallel {parallel['expert']}")
     sharding = str(parallel.get("sharding") or "none")
-    if prod(sizes.values()) == 1 or sharding == "none":
+    if sharding == "none" or (prod(sizes.values()) == 1 and not sharding.startswith("zero")):
         return words
     kind, _, groups = sharding.partition(":")
     known = {"fsdp-grad-op": "FSDP SHARD_GRAD_OP", "hsdp": f"HSDP over {groups}", "ddp": "DDP", "fsdp": "FSDP"}
     name = f"ZeRO-{kind[4:]}" if kind.startswith("zero") else known.get(kind, sharding)
-    return [name, *words]
+    hosted = any(word != "activations" for word in job.get("offload") or ())
+    return [f"{name} with offload" if hosted else name, *words]
 
 
 def _solved(result: FitResult, width: int) -> list[Line]:
@@ -356,7 +357,8 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -
     for remedy in result.remedies:
         needed = gib_against(remedy.device_bytes, remedy.usable_bytes)
         verdict = "" if remedy.verdict == result.verdict == FITS else f" {remedy.verdict}"
-        rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}"))
+        host = "" if remedy.host_bytes is None else f", host {whole_gib(remedy.host_bytes)} GiB"
+        rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}{host}"))
     indent = indent_of(width)
     short = [row for row in rows if indent + cells(row[0]) + 2 + cells(row[1]) <= width] or rows[:1]
     lines: list[Line] = []

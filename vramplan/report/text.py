@@ -16,7 +16,7 @@ from vramplan.report.headline import (
 )
 from vramplan.report.host import host_facts
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
-from vramplan.report.memory import MOST_REMEDIES, ShownFigures, by_textbook, memory
+from vramplan.report.memory import MOST_REMEDIES, ShownFigures, by_textbook, host_words, memory
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import rate_of_all, time_facts
@@ -313,8 +313,9 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int) -> list[Line
             ]
         )
         rate = rate_of_all(remedy.samples_per_second, remedy.tokens_per_second)
-        if remedy.cost or rate:
-            rows.append(["", "", "", Span("; ".join(filter(None, (remedy.cost, rate))), "muted")])
+        host = "" if remedy.host_bytes is None else host_words(remedy.host_bytes)
+        if remedy.cost or rate or host:
+            rows.append(["", "", "", Span("; ".join(filter(None, (remedy.cost, host, rate))), "muted")])
     columns = [Column("GiB", right=True), Column("verdict"), Column("saves", right=True), Column("change", fluid=True)]
     return lines + table(columns, rows, width)
 

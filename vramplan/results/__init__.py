@@ -114,6 +114,7 @@ class Remedy(NamedTuple):
     option: str = ""  # the change as options of `vramplan fit`
     samples_per_second: float | None = None  # of all devices, with the change; None: a rate of the GPU is not known
     tokens_per_second: float | None = None  # the same; None also where the model takes no text
+    host_bytes: int | None = None  # that a node needs of its host with the change; None: nothing is kept there
 
 
 class Host(NamedTuple):
@@ -311,6 +312,7 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
         "verdict": remedy.verdict,
         "samples_per_second": remedy.samples_per_second,
         "tokens_per_second": remedy.tokens_per_second,
+        "host_bytes": remedy.host_bytes,
     }
 
 

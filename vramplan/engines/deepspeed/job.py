@@ -137,6 +137,7 @@ class DeepSpeedJob(JobBehaviour):
 
     keeps_master_copy = True
     way_of_replicas = REPLICAS
+    offloads_by_zero = True
     splits = ("tensor", "context")  # AutoTP, Ulysses
 
     def default_sharding(self, resolver: Resolver) -> tuple[str, str]:

@@ -27,6 +27,7 @@ class TransformersJob(JobBehaviour):
     has_float8_of_fsdp = True  # accelerate, utils/ao.py
     shards_hold_experts = True  # axolotl, integrations/expert_parallel; LLaMA-Factory v1, dist_config.ep_size
     wraps_one_device = True  # accelerate, accelerator.py, prepare_model
+    offloads_by_zero = True  # the Trainer alone has no way to keep states there
     sizes_buckets_by_width = True  # integrations/deepspeed.py, HfTrainerDeepSpeedConfig
     splits = ("tensor", "context")  # accelerate's ParallelismConfig, AutoTP, Ulysses
     projects_linear_only = True  # trainer_optimizer.py, _setup_low_rank_optimizer

@@ -178,4 +178,5 @@ def _remedy(candidate: Candidate, tried: TriedChange, rung: Rung) -> Remedy:
         usable_bytes=tried.usable_bytes,
         samples_per_second=None if tried.time is None else tried.time.samples_per_second,
         tokens_per_second=None if tried.time is None else tried.time.tokens_per_second,
+        host_bytes=tried.host_bytes,
     )

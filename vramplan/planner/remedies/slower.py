@@ -14,10 +14,11 @@ from vramplan.planner.remedies.trial import TypedJob
 from vramplan.planner.setups import can_be_placed
 from vramplan.results import TIME
 from vramplan.values.job import ResolvedJob
-from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES, is_fsdp
 
 SELECTIVE = ("selective", "selective-op")
-ON_HOST = (("optimizer",), ("optimizer", "gradients"), ("parameters", "gradients", "optimizer"))
+BY_ZERO = (("optimizer",), ("parameters", "optimizer"))  # gradients go with the optimizer
+BY_FSDP = (("parameters", "gradients", "optimizer"),)
 
 
 def slower_run(base: ResolvedJob, judge: Judge, typed: TypedJob) -> Iterator[Candidate]:
@@ -72,10 +73,17 @@ def _checkpointing(base: ResolvedJob, judge: Judge, typed: TypedJob) -> Iterator
 def _offload(base: ResolvedJob) -> Iterator[Candidate]:
     there = (*base.offload, *(("activations",) if base.offload_activations else ()))
     host = "live in the memory of the host and pass over its link"
-    for parts in ON_HOST:
+    for parts in BY_FSDP if base.sharding is not None and is_fsdp(base.sharding.kind) else BY_ZERO:
         more = [*there, *(part for part in parts if part not in there)]
-        if len(more) > len(there):
-            yield Candidate({"offload": more}, TIME, f"{_listed(parts)} {host}", "offload")
+        if len(more) == len(there):
+            continue
+        words = f"{_listed(parts)} {host}"
+        yield Candidate({"offload": more}, TIME, words, "offload")
+        if base.sharding is None and base.precision.startswith(
+            "amp-"
+        ):  # ZeRO, which is taken then, steps a master copy
+            mixed = base.precision.replace("amp", "mixed")
+            yield Candidate({"offload": more, "precision": mixed}, TIME, words, "offload", NUMBERS)
     if not base.offload_activations:
         words = f"what forward saves {host.replace('live', 'lives').replace('pass', 'passes')}"
         yield Candidate({"offload": [*there, "activations"]}, TIME, words, "offload-activations")

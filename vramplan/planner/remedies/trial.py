@@ -19,7 +19,7 @@ from vramplan.planner.replays import Replays
 from vramplan.planner.timed import host_held, step_time
 from vramplan.planner.verdict import chosen_for
 from vramplan.planner.whole_run import fed
-from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Host
 from vramplan.results.time import Time
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
@@ -58,6 +58,7 @@ class TriedChange(NamedTuple):
     verdict: str
     is_settled: bool  # False: its smallest iteration does not fit, and nothing else was looked at
     time: Time | None = None  # of a step, of what may fit; None where a rate of the GPU is not known
+    host_bytes: int | None = None  # that a node needs of its host; None: nothing is kept there, or it does not fit
 
     @property
     def seconds(self) -> float | None:
@@ -215,8 +216,12 @@ class Trials:
             return None
         rung = decision.choice.rung
         self._found += simulated and rung.verdict == FITS
-        time = None if rung.verdict == DOES_NOT_FIT else _time_of(decision)
-        return TriedChange(change, rung.peak.device, decision.judge.usable_bytes, rung.verdict, True, time)
+        size, usable = rung.peak.device, decision.judge.usable_bytes
+        if rung.verdict == DOES_NOT_FIT:
+            return TriedChange(change, size, usable, rung.verdict, True)
+        host = host_held(decision.record, decision.job, rung.schedule)
+        held = None if host is None else host.node_bytes
+        return TriedChange(change, size, usable, rung.verdict, True, _time_of(decision, host), held)
 
     def helps(self, tried: TriedChange | None) -> bool:
         """Whether it is better than the answer without a change."""
@@ -252,10 +257,9 @@ def least_of(job: ResolvedJob, replays: Replays) -> Least:
     return Least(judge.footprint(strategy, schedule), schedule, judge, strategy)
 
 
-def _time_of(decision: Decision) -> Time | None:
+def _time_of(decision: Decision, host: Host | None) -> Time | None:
     """What `vramplan fit` says of a step of a decision; None where a rate of the GPU is not known."""
     rung, judged = decision.choice.rung, decision.judged
-    host = host_held(decision.record, decision.job, rung.schedule)
     time = step_time(judged, decision.judge, rung.placement, rung.schedule, host)
     return time if time is None or judged.length == NO_LENGTH else fed(judged, time, rung.schedule)[1]
 
