@@ -45,7 +45,7 @@ def planned(*words: str) -> dict[str, Any]:
 
 def test_the_winner_is_that_of_trying_everything() -> None:
     checkpointing = ("none", "selective-op", "every:2", "full")
-    words = ("--attention", "sdpa", "--checkpointing", ",".join(checkpointing), "--exclude", "offload=optimizer")
+    words = ("--attention", "sdpa", "--checkpointing", ",".join(checkpointing), "--exclude", "offload")
     document = planned(*WORDS, *words)
     best, count = 0.0, 0
     axes = (checkpointing, LOSSES, COMPILED, OFFLOADS[:1])
@@ -80,9 +80,7 @@ def test_a_plan_typed_is_the_run_that_it_promises() -> None:
 
 
 def test_the_order_the_simple_plan_and_the_front() -> None:
-    document = planned(
-        "-m", "gpt2-xl", "-g", "a100", "--gpus", "4", "--exclude", "offload=optimizer", "--loss", "standard"
-    )
+    document = planned("-m", "gpt2-xl", "-g", "a100", "--gpus", "4", "--exclude", "offload", "--loss", "standard")
     plans = document["plans"]
     rates = [one["samples_per_second"] for one in plans]
     assert rates == sorted(rates, reverse=True)
@@ -108,7 +106,7 @@ SMALL = (
     ("-m", "gpt2", "-g", "rtx-2080-ti", "--gpus", "2", "--sharding", "ddp,fsdp,zero2", "--loss", "standard"),
     ("-m", "gpt2", "-g", "t4", "--gpus", "2", "--runtime", "megatron", "--attention", "sdpa", "--loss", "standard"),
 )
-PINNED = ("--attention", "sdpa", "--loss", "standard", "--exclude", "offload=optimizer")
+PINNED = ("--attention", "sdpa", "--loss", "standard", "--exclude", "offload")
 PIPELINES = ("--gpus", "4", "--runtime", "megatron", "--tensor", "1", "--context", "1", "--global-batch", "16")
 SHARED = ("--gpus", "2", "--sharding", "ddp,zero1,fsdp", "--global-batch", "32")
 EXPERTS = ("--gpus", "32", "--runtime", "megatron", "--tensor", "1", "--pipeline", "1", "--context", "1")
@@ -254,7 +252,7 @@ def test_micro_batches_of_a_pipeline_are_searched() -> None:
     """Smaller micro-batches leave a smaller bubble, so the fastest plan is not at the largest that fits."""
     words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "1", "--runtime", "megatron", "--pipeline", "4")
     pins = ("--checkpointing", "none", "--attention", "sdpa", "--global-batch", "16", "--loss", "standard")
-    document = planned(*words, *pins, "--exclude", "compile=true", "--exclude", "offload=optimizer")
+    document = planned(*words, *pins, "--exclude", "compile=true", "--exclude", "offload")
     assert document["candidates"] == 5 * document["combinations"]
     rates = {}
     for micro in (1, 2, 4, 8, 16):
@@ -282,7 +280,7 @@ def test_where_the_allocator_is_simulated_the_plans_that_are_shown_are() -> None
         "--checkpointing",
         "none,full",
     )
-    out = ("--exclude", "offload=optimizer", "--exclude", "compile=true")
+    out = ("--exclude", "offload", "--exclude", "compile=true")
     document = planned(*words, *out, "--loss", "standard")
     shown = {document["fastest"], document["simplest"], *document["front"]}
     assert not any(document["plans"][place]["is_estimated"] for place in shown)
@@ -330,9 +328,21 @@ def test_a_program_that_splits_models_has_degrees() -> None:
 
 
 def test_nothing_fits() -> None:
-    ran = run("plan", "-m", "llama-2-70b", "-g", "t4", "--checkpointing", "full")
+    ran = run("plan", "-m", "llama-2-70b", "-g", "t4", "--checkpointing", "full", "--exclude", "offload")
     assert ran.code == 3
     assert "no plan fits" in ran.out
+
+
+def test_the_memory_of_the_host_is_looked_at_and_told() -> None:
+    words = ("-m", "gpt2-xl", "-g", "t4", "--checkpointing", "full", "--exclude", "compile", "--exclude", "loss")
+    found = planned(*words)
+    assert found["axes"]["offload"] == ["-", "optimizer", "parameters,optimizer"]
+    winner = found["plans"][found["fastest"]]
+    assert winner["options"]["offload"] == "parameters,optimizer"
+    typed = fit(model="gpt2-xl", gpu="t4", activation_checkpointing="full", offload=["parameters", "optimizer"])
+    assert typed.host is not None
+    assert winner["host_bytes"] == typed.host.node_bytes
+    assert f"{-(-winner['host_bytes'] // 2**30)} GiB on the host" in run("plan", *words).out
 
 
 def test_a_search_says_on_a_terminal_how_far_it_is_and_prints_the_best_so_far_when_interrupted() -> None:
@@ -448,7 +458,7 @@ def test_a_plan_for_a_job_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(
         "version: 1\njobs:\n- name: a\n  model: gpt2-medium\n  gpu: 2xa100-40gb\n  sequence_length: 256\n"
-        "  precision: amp-bf16\n  micro_batch_size: 4\n  gradient_accumulation_steps: 2\n"
+        "  precision: bf16\n  micro_batch_size: 4\n  gradient_accumulation_steps: 2\n"
         "  activation_checkpointing: full\n  parallel: {sharding: fsdp}\n  expect: does-not-fit\n  notes: ours\n"
     )
     words = ("gpt2-medium", "-g", "a100-40gb", "--gpus", "2", "--seq", "256", "--precision", "bf16")

@@ -30,6 +30,7 @@ class Brief(NamedTuple):
     run: Run | None  # None where the job does not say how long it trains
     is_estimated: bool  # what the allocator reserves, where the whole answer simulates it
     limits: tuple[Limit, ...] = ()  # the deadline and the budget, and whether they are kept
+    host_bytes: int | None = None  # that a node needs of its host; None where nothing is there, or no time is asked for
 
 
 def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
@@ -48,11 +49,13 @@ def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None,
         rung = rung._replace(largest_micro_batch_size=largest)
     if looks and judge.simulates:
         rung = on_demand.with_largest(judge, rung)
-    time, run = None, None
+    time, run, host = None, None, None
     if rung.verdict == FITS or job.length != NO_LENGTH:
         record = decision.record
         parameters = 0 if job.length == NO_LENGTH else parameters_of_all(job, record)[0]
-        _, time, run = time_and_run(decision, host_held(record, job, rung.schedule), parameters)
+        host = host_held(record, job, rung.schedule)
+        _, time, run = time_and_run(decision, host, parameters)
     limits = on_demand.limits_of(judged, run) if job.length.has_limits else ()
     devices = job.data_parallel_size * (job.split or Split()).devices
-    return Brief(judged, rung, judge.usable_bytes, devices, time, run, is_estimated, limits)
+    held = None if host is None else host.node_bytes
+    return Brief(judged, rung, judge.usable_bytes, devices, time, run, is_estimated, limits, held)

@@ -13,7 +13,7 @@ SHARDINGS = ("ddp", "fsdp", "fsdp-grad-op", "zero1", "zero2", "zero3", "distribu
 CHECKPOINTS = ("none", "selective-op", "selective", "every:4", "every:2", "sqrt", "full")
 ATTENTIONS = ("flash", "efficient", "eager")
 LOSSES = (PLAIN, "fused")
-OFFLOADS = (PLAIN, "optimizer")
+OFFLOADS = (PLAIN, "optimizer", "parameters,optimizer")
 COMPILED = (PLAIN, "true")
 MOST_TENSOR = 8  # tensor parallelism stays inside a node
 
@@ -30,7 +30,7 @@ COMPLEXITY = {
     "checkpointing": {"none": 0, "full": 1, "selective": 1, "selective-op": 2, "sqrt": 2, "every": 2, "optimal": 2},
     "attention": dict.fromkeys(ATTENTIONS, 1),
     "loss": {"fused": 1},
-    "offload": {"optimizer": 2},
+    "offload": {"optimizer": 2, "parameters,optimizer": 2},
     "compile": {"true": 1},
 }
 """How much each choice asks of a person: 0 is the plain script, 1 a switch, 2 code or another program. A degree of

@@ -272,6 +272,7 @@ def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
         unjudged=unjudged,
         precision=job.precision,
         weight_dtype=weight_dtype_of(job),
+        host_bytes=found.host_bytes if fits else None,
     )
 
 

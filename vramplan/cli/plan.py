@@ -27,7 +27,9 @@ from vramplan.cli.options import (
 Exclude = Annotated[
     list[str] | None,
     typer.Option(
-        "--exclude", metavar="OPTION=VALUE", help="Leaves a choice out, as in offload=optimizer; several times."
+        "--exclude",
+        metavar="OPTION[=VALUE]",
+        help="Leaves a choice out, as in offload=optimizer, or all of offload; several times.",
     ),
 ]
 

@@ -10,7 +10,7 @@ from vramplan.report.lines import Column, Line, Span, table, wrap
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as markdown_table
 from vramplan.report.markdown import text as literal
-from vramplan.report.numbers import gib_up, text_of
+from vramplan.report.numbers import gib_up, text_of, whole_gib
 from vramplan.report.scatter_svg import scatter
 from vramplan.report.times import three
 from vramplan.report.whole_run import duration_text, money_text
@@ -136,7 +136,8 @@ def _words(plan: Plan) -> str:
         if option not in plan.flags.split():
             words.append(f"{option} {value}")
     time, money = _taken(cell)
-    figures = [rate, f"{text_of(gib_up(cell.device_bytes or 0))} GiB a GPU", time, money and f"{money} USD"]
+    host = None if cell.host_bytes is None else f"{whole_gib(cell.host_bytes)} GiB on the host"
+    figures = [rate, f"{text_of(gib_up(cell.device_bytes or 0))} GiB a GPU", host, time, money and f"{money} USD"]
     return f"{' '.join(words)}: {', '.join(figure for figure in figures if figure)}"
 
 

@@ -39,6 +39,7 @@ class Cell(NamedTuple):
     unjudged: str | None = None  # why its deadline or its budget cannot be judged
     precision: str | None = None
     weight_dtype: str | None = None  # the element type of most weights
+    host_bytes: int | None = None  # that a node needs of its host, of what fits; null: nothing is kept there
 
     @property
     def is_possible(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,7 +25,7 @@ from vramplan.errors import InputError, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job
 from vramplan.options import table
-from vramplan.options.option import FLAG
+from vramplan.options.option import FLAG, Option
 from vramplan.options.words import EVERY_RUNTIME, SPLITS
 from vramplan.report.plans import picture
 from vramplan.results.compared import Cell
@@ -91,6 +91,7 @@ def plan(
         looked_for = {parameters[option] for option in axes}
         pinned |= named("vramplan.cli.runs.emit:implied")(pinned, emission, folders, looked_for)
     axes = _without(axes, list(dict.fromkeys(exclude or [])))
+    base = _left_open(base, [table.parameters()[parameters[option]] for option in axes])
     data = table.find("parallel.data").parameter
 
     def changed(one: Mapping[str, str]) -> dict[str, Any]:
@@ -154,6 +155,17 @@ def _over(base: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _left_open(base: Mapping[str, Any], varied: Iterable[Option]) -> dict[str, Any]:
+    """The keys of a job without those that are looked for, which a choice that leaves an option out has not either."""
+    result = dict(base)
+    for row in varied:
+        if row.group and isinstance(result.get(row.group), Mapping):
+            result[row.group] = {key: value for key, value in result[row.group].items() if key != row.name}
+        elif not row.group:
+            result.pop(row.name, None)
+    return result
+
+
 class Machine(NamedTuple):
     """What a job has to be laid out on."""
 
@@ -201,6 +213,9 @@ def _without(axes: dict[str, tuple[str, ...]], excluded: list[str]) -> dict[str,
         if option not in axes:
             hint = near_matches(option, tuple(axes)) or f"open: {', '.join(axes)}"
             raise UsageError(f"{text!r} names no open choice", key="--exclude", hint=hint)
+        if not value and PLAIN in axes[option]:  # none of them
+            axes = {**axes, option: (PLAIN,)}
+            continue
         if value not in axes[option]:
             raise UsageError(f"{text!r} names no value of it", key="--exclude", hint=f"of: {', '.join(axes[option])}")
         left = tuple(one for one in axes[option] if one != value)
