@@ -51,6 +51,9 @@ def optimizer_of(
     if words.pattern_word(optimizer) in (*words.LOW_RANK_OPTIMIZERS, words.ADAM_MINI) and not mixed:
         library = {"galore": "galore-torch", "apollo": "apollo-torch"}.get(optimizer.partition("-")[0], "adam-mini")
         return optimizer, _only(resolver, "for-loop", optimizer, f"{library} steps one parameter after the other")
+    if optimizer in words.LOOPS_ALONE and not mixed:
+        why = f"{words.MAKERS[optimizer]} steps one parameter after the other"
+        return optimizer, _only(resolver, "for-loop", optimizer, why)
     if optimizer == "lomo" and not mixed:
         return optimizer, _only(resolver, "for-loop", optimizer, "weights are stepped as their gradients come")
     if implementation is None:
@@ -61,8 +64,11 @@ def optimizer_of(
                 own[optimizer],
                 f"the {optimizer} of {_named(runtime)} is its own class, not PyTorch's",
             )
+        elif optimizer in words.FUSED_BY_ITSELF:
+            implementation, why = "fused", f"{words.MAKERS[optimizer]} has kernels of Triton for {optimizer}"
         elif optimizer not in words.FUSED_BY_RUNTIME:
-            implementation, why = "foreach", f"PyTorch's default for {optimizer}"
+            maker = words.MAKERS.get(optimizer, "PyTorch")
+            implementation, why = "foreach", f"{maker}'s default for {optimizer}"
         else:
             implementation = "fused" if runtime is None else runtime.optimizer_implementation
             why = "" if runtime is None else f"the default of the {runtime.name} runtime"
@@ -73,7 +79,8 @@ def optimizer_of(
     elif implementation == words.OF_TRANSFORMERS:
         _check_own_class(resolver, optimizer)
     elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
-        resolver.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
+        maker = words.MAKERS.get(optimizer, "PyTorch")
+        resolver.fields.refuse("optimizer_implementation", f"{maker} has no fused {optimizer}", hint="use foreach")
     return optimizer, implementation
 
 

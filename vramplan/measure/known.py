@@ -18,6 +18,10 @@ TWINS: list[Any] = []  # one table: a tensor without data -> its twin; none wher
 MOST = 2**20  # elements of a list of numbers that are counted up, which is followed too
 
 
+WHILE_STEPPING: dict[tuple[str, bool], Any] = {}
+"""What is read off a tensor of a kind of device while an optimizer steps: of truth values, and of numbers."""
+
+
 def known(numbers: Sequence[Any], device: str) -> Any:
     """A tensor on the device whose numbers are known, also where tensors have no data."""
     given = torch.tensor(numbers, device=device)
@@ -33,7 +37,7 @@ def number(x: Any) -> Any:
     """The number of a tensor of one element; None where it is not known."""
     twin = TWINS[0].get(x) if TWINS else None
     if twin is None:
-        return None
+        return WHILE_STEPPING.get((x.device.type, x.dtype is torch.bool))
     with unset_fake_temporarily():
         return twin.item()
 

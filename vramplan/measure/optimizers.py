@@ -1,6 +1,6 @@
 """The optimizers of a job, as their libraries make them.
 
-These are torch.optim, bitsandbytes, galore-torch, apollo-torch, adam-mini and lomo-optim.
+These are torch.optim, bitsandbytes, galore-torch, apollo-torch, adam-mini, lomo-optim and those of `small_libraries`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from vramplan.measure import small_libraries
 from vramplan.measure.parts import paths
-from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
+from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON, OF_SMALL_LIBRARIES
 from vramplan.planner.setups import iteration_of
 from vramplan.replay.optimizers import MOMENTS, OF_TRANSFORMERS
 from vramplan.replay.precision import precision_of
@@ -144,6 +145,12 @@ def _made(job: ResolvedJob, model: Any, weights: list[Any], *, hidden: set[int] 
         "sgd-momentum": lambda: optim.SGD(weights, lr=RATE, momentum=0.9, **how),
         "rmsprop": lambda: optim.RMSprop(weights, lr=RATE, **how),
         "adafactor": lambda: optim.Adafactor(weights, lr=RATE, **how),
+        "adagrad": lambda: optim.Adagrad(weights, lr=RATE, **how),
+        "nadam": lambda: optim.NAdam(weights, lr=RATE, **how),
+        "radam": lambda: optim.RAdam(weights, lr=RATE, **how),
+        "adamax": lambda: optim.Adamax(weights, lr=RATE, **how),
+        "adadelta": lambda: optim.Adadelta(weights, lr=RATE, **how),
+        "asgd": lambda: optim.ASGD(weights, lr=RATE, **how),
     }
     if job.fp32_states or word in BITSANDBYTES:
         return _of_bitsandbytes(job, model, weights)
@@ -156,7 +163,9 @@ def _made(job: ResolvedJob, model: Any, weights: list[Any], *, hidden: set[int] 
     if job.optimizer_implementation == OF_TRANSFORMERS:  # as the Trainer makes it: trainer_optimizer.py, _get_adafactor
         own = import_module("transformers.optimization").Adafactor
         return own(weights, lr=RATE, scale_parameter=False, relative_step=False)
-    return made[word]()
+    if word in OF_SMALL_LIBRARIES:
+        return small_libraries.made(job, model, weights)
+    return small_libraries.late(word, made[word]())
 
 
 def _hidden(job: ResolvedJob, model: Any) -> set[int]:

@@ -42,10 +42,26 @@ LOW_RANK: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Optimizers that project gradients of linear layers: package, class and arguments."""
 
+OF_SMALL_LIBRARIES: dict[str, tuple[str, str]] = {
+    "schedule-free-adamw": ("schedulefree", "AdamWScheduleFree"),
+    "schedule-free-sgd": ("schedulefree", "SGDScheduleFree"),
+    "schedule-free-radam": ("schedulefree", "RAdamScheduleFree"),
+    "stable-adamw": ("optimi", "StableAdamW"),
+    "adamw-optimi": ("optimi", "AdamW"),
+    "grokadamw": ("grokadamw", "GrokAdamW"),
+    "came": ("came_pytorch", "CAME"),
+    "prodigy": ("prodigyopt", "Prodigy"),
+    "adopt": ("axolotl.utils.optimizers.adopt", "ADOPT"),
+    "adamc": ("axolotl.utils.optimizers.adamc", "AdamC"),
+}
+"""Where their classes are."""
+
+DISTRIBUTIONS = {"optimi": "torch-optimi"}  # packages that are installed by another name than they are imported by
+
 OPTIMIZER_PACKAGES = {word: package for word, (package, _, _) in LOW_RANK.items()}
+OPTIMIZER_PACKAGES |= {word: module.partition(".")[0] for word, (module, _) in OF_SMALL_LIBRARIES.items()}
 OPTIMIZER_PACKAGES |= {LOMO: "lomo_optim", ADAM_MINI: "adam_mini"} | dict.fromkeys(BITSANDBYTES, "bitsandbytes")
-OF_TORCH = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", MUON)
-OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO)
+OPTIMIZERS = (*words.TORCH_OPTIMIZERS, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO, *OF_SMALL_LIBRARIES)
 
 
 def check_installed(job: ResolvedJob) -> None:
@@ -68,5 +84,5 @@ def check_installed(job: ResolvedJob) -> None:
     )
     for key, what, package in needed:
         if what and package is not None and find_spec(package) is None:
-            name = package.replace("_", "-")
+            name = DISTRIBUTIONS.get(package) or package.replace("_", "-")
             raise UsageError(f"{what} needs {name}", key=key, hint=f"pip install {name}")

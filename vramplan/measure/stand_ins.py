@@ -53,6 +53,7 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._fused_sgd_.default: _nothing,
         aten._fused_adam_.default: _nothing,
         aten._fused_adamw_.default: _nothing,
+        aten._fused_adagrad_.default: _nothing,
     }
     return found
 
@@ -180,7 +181,18 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
             _without_bitsandbytes(stack)
         if word == APOLLO:
             _without_seeds(stack)
+        if word in words.OPTIMI_OPTIMIZERS:
+            _without_kernels_of_optimi(stack)
         yield
+
+
+def _without_kernels_of_optimi(stack: contextlib.ExitStack) -> None:
+    """The kernels of torch-optimi, which write into their arguments."""
+    for name in ("adam", "stableadamw"):
+        module = import_module(f"optimi.{name}")
+        for kernel in [one for one in vars(module) if one.endswith("_kernel")]:
+            stack.enter_context(patch.object(module, kernel, _Kernel()))
+        stack.enter_context(patch.object(module, "_device_guard", contextlib.nullcontext))
 
 
 def _masks_as_said(

@@ -71,6 +71,26 @@ OPTIMIZERS = {
     **_all("adamw", "torch.optim.adamw"),
     **_all("adam", "torch.optim.adam"),
     **_all("sgd", "torch.optim.sgd"),
+    **{
+        spelling: SpellingMeaning(word)
+        for word in ("rmsprop", "adagrad", "nadam", "radam", "adamax", "adadelta", "asgd")
+        for spelling in (word, f"torch.optim.{word}")
+    },
+    **{
+        spelling: SpellingMeaning(f"schedule-free-{word}")
+        for word in ("adamw", "sgd", "radam")
+        for spelling in (
+            *(f"schedulefree-{word}", f"{word}-schedule-free", f"{word}-schedulefree", f"{word}schedulefree"),
+            f"schedulefree.{word}schedulefree",
+        )
+    },
+    "schedule-free": SpellingMeaning("schedule-free-adamw"),
+    **_all("stable-adamw", "stableadamw", "optimi.stableadamw"),
+    **_all("adamw-optimi", "optimi-adamw", "optimi.adamw"),
+    **_all("grokadamw", "grok-adamw"),
+    **_all("came", "came-pytorch", "came-pytorch.came"),
+    **_all("prodigy", "prodigyopt", "prodigyopt.prodigy"),
+    **_all("adopt", "adopt-adamw"),
     **dict.fromkeys(("adam-8bit", "adam8bit"), SpellingMeaning("adamw-8bit", note="Adam has the states of AdamW")),
     **{
         spelling: SpellingMeaning(

@@ -40,7 +40,28 @@ TORCHAO_OPTIMIZERS = ("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-tor
 FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", *TORCHAO_OPTIMIZERS)
 VECTOR_OPTIMIZERS = ("adafactor", "lamb", "lars")  # to which a flat part of a model is one vector
 """Of both those that step element by element or block by block, and so a flat part of a model as well."""
-TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
+LATER_TORCH_OPTIMIZERS = ("adagrad", "nadam", "radam", "adamax", "adadelta", "asgd")
+TORCH_OPTIMIZERS = (
+    *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon"),
+    *LATER_TORCH_OPTIMIZERS,
+)
+SCHEDULE_FREE_OPTIMIZERS = ("schedule-free-adamw", "schedule-free-sgd", "schedule-free-radam")
+OPTIMI_OPTIMIZERS = ("stable-adamw", "adamw-optimi")
+AXOLOTL_OPTIMIZERS = ("adopt", "adamc")
+OTHER_OPTIMIZERS = (
+    *(*SCHEDULE_FREE_OPTIMIZERS, *OPTIMI_OPTIMIZERS, *AXOLOTL_OPTIMIZERS),
+    *("grokadamw", "came", "prodigy"),
+)
+"""Of small libraries, each of which is one of `MAKERS`."""
+MAKERS = {
+    **dict.fromkeys(SCHEDULE_FREE_OPTIMIZERS, "schedulefree"),
+    **dict.fromkeys(OPTIMI_OPTIMIZERS, "torch-optimi"),
+    **dict.fromkeys(AXOLOTL_OPTIMIZERS, "Axolotl"),
+    "grokadamw": "grokadamw",
+    "came": "came-pytorch",
+    "prodigy": "prodigyopt",
+}
+LOOPS_ALONE = ("grokadamw", "came", "prodigy")  # which have one step: one weight after the other
 GALORE = "galore-adamw:RANK"
 LOW_RANK_OPTIMIZERS = (
     GALORE,
@@ -50,12 +71,18 @@ LOW_RANK_OPTIMIZERS = (
 ADAM_MINI = "adam-mini"
 OPTIMIZERS = (
     *(*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI, *TORCHAO_OPTIMIZERS),
+    *OTHER_OPTIMIZERS,
 )
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
 AFTER_STEP, BEFORE_BACKWARD = ZEROING = ("after-step", "before-backward")  # where a loop calls zero_grad
 OF_TRANSFORMERS = "transformers"  # a class of Transformers, which has one Adafactor of its own
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop", OF_TRANSFORMERS)
-NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
+NEVER_FUSED = (
+    *("rmsprop", "adafactor", "nadam", "radam", "adamax", "adadelta", "asgd"),
+    *(*SCHEDULE_FREE_OPTIMIZERS, *AXOLOTL_OPTIMIZERS),
+)
+"""Their libraries have no fused kernel for them."""
+FUSED_BY_ITSELF = OPTIMI_OPTIMIZERS  # Triton's kernels where nobody says how they step
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
 STATELESS = ("sgd", "lomo")  # they keep nothing from step to step

@@ -25,8 +25,14 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
 # states of a parameter's own shape, by optimizer
-MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
-STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device, one tensor a parameter
+MOMENTS = {
+    **dict.fromkeys(("adamw", "adam", "nadam", "radam", "adamax", "adadelta"), 2),
+    **dict.fromkeys(("sgd-momentum", "rmsprop", "adagrad", "asgd"), 1),
+    "sgd": 0,
+}
+COUNTS_WHERE_FUSED = ("adamw", "adam", "adagrad")  # whose fused step has its count on the device
+NUMBERS = {"asgd": 3}  # on the device of each parameter, however it is stepped: a count, a rate, and a share
+STEP_COUNTER_BYTES = rounded(4)  # of a count on the device, one tensor a parameter
 
 
 LIBRARIES = {
@@ -39,9 +45,16 @@ LIBRARIES = {
     "apollo-adamw": "apollo",
     "adam-mini": "adam_mini",
     **dict.fromkeys(("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao"), "torchao"),
+    **dict.fromkeys(("schedule-free-adamw", "schedule-free-sgd", "schedule-free-radam"), "schedule_free"),
+    **dict.fromkeys(("stable-adamw", "adamw-optimi"), "optimi"),
+    "grokadamw": "grokadamw",
+    "came": "came",
+    "prodigy": "prodigy",
+    **dict.fromkeys(("adopt", "adamc"), "of_axolotl"),
 }
 """Optimizers of other files of this folder, and the file."""
 
+LATER = ("adagrad", "nadam", "radam", "adamax", "adadelta", "asgd")  # whose steps are in of_torch.py
 OF_TORCH = (*MOMENTS, "adafactor")  # the optimizers of this file
 OF_TRANSFORMERS = "transformers"  # the implementation of an optimizer of that name which is a class of Transformers
 
@@ -87,11 +100,12 @@ def optimizer_states(
 ) -> list[StandingState]:
     """What the optimizer holds during the whole iteration, each tensor in allocator blocks, summed by component.
 
-    Adam and AdamW hold two moments of each parameter's own shape, RMSprop and SGD with momentum one, Adafactor the
-    factors of one; fused Adam also a step count on the device. With fp32 master weights the states are fp32, beside the
+    Adam, AdamW, NAdam and RAdam hold two moments of each parameter's own shape, Adamax and Adadelta two averages,
+    RMSprop, Adagrad, ASGD and SGD with momentum one, Adafactor the factors of one; fused Adam and Adagrad also a step
+    count on the device, and ASGD three numbers. With fp32 master weights the states are fp32, beside the
     master copy. `wide_embeddings`: the runtime asks for 32-bit states of embeddings where the others have 8 bits.
-    Source: torch/optim/adamw.py, adam.py, sgd.py, rmsprop.py, _adafactor.py, `_init_group`; arXiv:1910.02054, section
-    3.1.
+    Source: torch/optim/adamw.py, adam.py, sgd.py, rmsprop.py, adagrad.py, nadam.py, radam.py, adamax.py, adadelta.py,
+    asgd.py, _adafactor.py, `_init_group`; arXiv:1910.02054, section 3.1.
     """
     master = moments = 0
     library = library_of(optimizer)
@@ -142,9 +156,17 @@ def own_states(parameter: Parameter, optimizer: str, implementation: str, precis
     if optimizer == "adafactor":
         return sum(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
     size = rounded(parameter.elements * itemsize) * MOMENTS[optimizer]
-    if implementation == "fused" and optimizer in ("adamw", "adam") and not master:
-        size += STEP_COUNTER_BYTES
-    return size
+    return size + numbers_on_device(optimizer, implementation, master=master) * STEP_COUNTER_BYTES
+
+
+def numbers_on_device(optimizer: str, implementation: str, *, master: bool) -> int:
+    """How many numbers beside its moments an optimizer of torch.optim keeps on the device, for each parameter.
+
+    Source: torch/optim/adam.py, adagrad.py and asgd.py, `_init_group`.
+    """
+    if master:
+        return 0
+    return NUMBERS.get(optimizer, int(implementation == "fused" and optimizer in COUNTS_WHERE_FUSED))
 
 
 def _adafactor_of_transformers() -> Any:
@@ -188,11 +210,13 @@ def step_group(tape: Tape, parameters: Sequence[Parameter], optimizer: str, impl
     elif implementation == OF_TRANSFORMERS:
         _adafactor_of_transformers().step(tape, parameters)
     elif optimizer == "adafactor":
-        (_adafactor_foreach if implementation == "foreach" else _adafactor_loop)(tape, parameters)
+        import_module(f"{__name__}.adafactor").step(tape, parameters, implementation)
+    elif optimizer in LATER:
+        import_module(f"{__name__}.of_torch").step(tape, parameters, optimizer, implementation)
     elif implementation == "foreach":
-        _roots = _foreach(tape, "_foreach_sqrt", parameters)  # the square roots of the second moments, all at once
+        _roots = new_of_each(tape, "_foreach_sqrt", parameters)  # the square roots of the second moments, all at once
         if optimizer != "rmsprop" and tape.role(Release).adam_denominators:
-            _denominators = _foreach(tape, "_foreach_add", parameters)
+            _denominators = new_of_each(tape, "_foreach_add", parameters)
             del _denominators
         del _roots
     elif optimizer == "rmsprop":
@@ -313,90 +337,27 @@ def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Paramete
     tape.enter(outer)
 
 
-def _foreach(tape: Tape, operator: str, parameters: Sequence[Parameter]) -> list[Tensor]:
+def new_of_each(tape: Tape, operator: str, parameters: Sequence[Parameter]) -> list[Tensor]:
     """One tensor for every parameter, each copy counted."""
     return [
-        tape.several(operator, parameter.shape, parameter.dtype, _copies(tape, parameter)) for parameter in parameters
+        tape.several(operator, parameter.shape, parameter.dtype, copies_of(tape, parameter)) for parameter in parameters
     ]
 
 
-def _copies(tape: Tape, parameter: Parameter) -> int:
-    """The copies that one event stands for: in backward those of the unit around it are counted by the tape."""
-    return max(1, parameter.copies // tape.copies)
-
-
-def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
-    """`_multi_tensor_adafactor`: matrices and vectors apart, in the order of the first of each; a group's updates live
-    until those of the next are there, and the last ones until the end.
+def in_groups(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
+    """The weights of each dtype, in the order in which foreach steps go through them.
 
     Where weights have two dtypes, as a 16-bit module beside an adapter in fp32, the dtype that came last goes first:
     the groups are entries of a `std::unordered_map`, and libstdc++ puts a new one before the others.
-    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor and _group_tensors_by_device_dtype_and_is_multidim;
+    Source: torch/optim/optimizer.py, Optimizer._group_tensors_by_device_and_dtype;
     aten/src/ATen/native/ForeachUtils.h, _group_tensors_by_first_tensors_device_and_dtype.
     """
-    by_dtype: dict[DType, list[Parameter]] = {}
+    groups: dict[DType, list[Parameter]] = {}
     for parameter in parameters:
-        by_dtype.setdefault(parameter.dtype, []).append(parameter)
-    updates: list[Tensor] = []
-    for same in reversed(by_dtype.values()):
-        matrices = [parameter for parameter in same if len(parameter.shape) > 1]
-        vectors = [parameter for parameter in same if len(parameter.shape) < 2]
-        for group in (matrices, vectors) if len(same[0].shape) > 1 else (vectors, matrices):
-            if group:
-                updates = _adafactor_updates(tape, group)
-                norm = tape.new("norm", (), group[0].dtype, False)  # of one update at a time, which is read
-                del norm
-    del updates
+        groups.setdefault(parameter.dtype, []).append(parameter)
+    return list(reversed(groups.values()))
 
 
-def _adafactor_updates(tape: Tape, parameters: Sequence[Parameter]) -> list[Tensor]:
-    """The updates of matrices, or of vectors.
-
-    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor.
-    """
-    if len(parameters[0].shape) < 2:
-        squares = _foreach(tape, "_foreach_mul", parameters)
-        del squares
-        return _foreach(tape, "clone", parameters)
-    for dim in (-1, -2):
-        means = [
-            tape.several("norm", adafactor_shapes(parameter.shape)[dim + 1], parameter.dtype, _copies(tape, parameter))
-            for parameter in parameters
-        ]
-        del means
-    updates = _foreach(tape, "mm", parameters)
-    row_means = [
-        tape.several("mean", (*parameter.shape[:-2], 1, 1), parameter.dtype, _copies(tape, parameter))
-        for parameter in parameters
-    ]
-    del row_means
-    return updates
-
-
-def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
-    """`_single_tensor_adafactor`: one update at a time; its locals live until the next parameter replaces them.
-
-    Source: torch/optim/_adafactor.py, _single_tensor_adafactor.
-    """
-    row_mean: Tensor | None = None
-    column_mean: Tensor | None = None
-    square: Tensor | None = None
-    update: Tensor | None = None
-    for parameter in one_by_one(tape, parameters):
-        norm = tape.new("linalg_vector_norm", (), parameter.dtype, False)
-        del norm
-        if len(parameter.shape) < 2:
-            square = tape.new("mul", parameter.shape, parameter.dtype, False)
-            estimate = tape.new("clone", parameter.shape, parameter.dtype, False)
-        else:
-            rows, columns = adafactor_shapes(parameter.shape)
-            row_mean = tape.new("norm", rows, parameter.dtype, False)
-            column_mean = tape.new("norm", columns, parameter.dtype, False)
-            estimate = tape.new("mm", parameter.shape, parameter.dtype, False)
-            mean = tape.new("mean", (*parameter.shape[:-2], 1, 1), parameter.dtype, False)
-            del mean
-        update = estimate
-        del estimate
-        norm = tape.new("linalg_vector_norm", (), parameter.dtype, False)
-        del norm
-    del row_mean, column_mean, square, update
+def copies_of(tape: Tape, parameter: Parameter) -> int:
+    """The copies that one event stands for: in backward those of the unit around it are counted by the tape."""
+    return max(1, parameter.copies // tape.copies)

@@ -14,6 +14,7 @@ from vramplan.replay.optimizers import (
     adafactor_transformers,
     bitsandbytes,
     library_of,
+    numbers_on_device,
 )
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import rounded
@@ -56,5 +57,5 @@ def _pieces_of(
     if optimizer == "adafactor":
         return tuple(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
     moments = (rounded(parameter.elements * itemsize),) * MOMENTS[optimizer]
-    counted = implementation == "fused" and optimizer in ("adamw", "adam") and not precision.master
-    return (STEP_COUNTER_BYTES, *moments) if counted else moments
+    numbers = numbers_on_device(optimizer, implementation, master=precision.master)
+    return (*(STEP_COUNTER_BYTES,) * numbers, *moments)
