@@ -19,6 +19,7 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA, check_loss
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.errors import UsageError
+from vramplan.options.words import LATER_TORCH_OPTIMIZERS
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob
 from vramplan.values.parallel import ZERO1, ZERO3, ZERO_STAGES
 
@@ -131,7 +132,8 @@ def _optimizer_of(plain: Callable[[ResolvedJob, Any], Any]) -> Callable[[Resolve
     def made(job: ResolvedJob, model: Any) -> Any:
         half = job.precision.rpartition("-")[2]
         precision = half if half == "fp32" else f"pure-{half}"
-        if job.optimizer == "rmsprop":  # of which PyTorch has no fused one
+        is_mixed = job.precision.startswith("mixed-")  # whose jobs say fused, which is DeepSpeed's own
+        if is_mixed and job.optimizer in ("rmsprop", *LATER_TORCH_OPTIMIZERS):
             job = job._replace(optimizer_implementation="foreach")
         return None if _is_own(job) else plain(job._replace(precision=precision), model)
 

@@ -21,6 +21,7 @@ ALONE = (FSDP, FSDP_GRAD_OP)  # what a single device wraps too
 HINTS = {
     "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",
     "optimizer": "use adamw",
+    "optimizer_implementation": "use for-loop",
     "activation_checkpointing": "use none, sqrt, full, every:K, selective or selective-op",
     "quantization": "use nf4 or nf4-double",
 }

@@ -132,11 +132,22 @@ OPTIMIZERS = {
     "muon": "muon",
     "adagrad": "adagrad",
     "lamb": "lamb",
+    "rmsprop": "rmsprop",
+    "adafactor": "adafactor",
+    "nadam": "nadam",
+    "radam": "radam",
+    "adamax": "adamax",
+    "adadelta": "adadelta",
+    "asgd": "asgd",
     "muadam": "adam",
     "muadamw": "adamw",
     "musgd": "sgd",
 }
-"""The last three have the states of their namesakes, with learning rates of muP (mup/optim.py)."""
+"""The last three have the states of their namesakes, with learning rates of muP (mup/optim.py).
+
+Whatever DeepSpeed has no class for is one of torch.optim, and so is Adagrad (runtime/engine.py,
+_configure_basic_optimizer).
+"""
 
 COMPRESSED = {"onebitadam": "adam", "zerooneadam": "adam", "onebitlamb": "lamb"}
 """Optimizers that keep what compression left out of the gradients, and whose states a job has: runtime/fp16/onebit."""

@@ -18,6 +18,7 @@ from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 from vramplan.errors import near_matches
+from vramplan.options.words import LATER_TORCH_OPTIMIZERS, NEVER_FUSED
 
 UNDERSTOOD = names(
     """
@@ -108,6 +109,16 @@ OPTIMIZERS = {
     "SGD": "sgd",
     "RMSprop": "rmsprop",
     "Adafactor": "adafactor",
+    "Adagrad": "adagrad",
+    "NAdam": "nadam",
+    "RAdam": "radam",
+    "Adamax": "adamax",
+    "Adadelta": "adadelta",
+    "ASGD": "asgd",
+    "StableAdamW": "stable-adamw",
+    "GrokAdamW": "grokadamw",
+    "CAME": "came",
+    "Prodigy": "prodigy",
     "AdamW8bit": "adamw-8bit",
     "PagedAdamW": "adamw-paged",
     "PagedAdamW8bit": "adamw-8bit-paged",
@@ -302,8 +313,8 @@ def _optimizer(sheet: Sheet, meaning: Meaning, pretrain: bool, quantized: bool) 
         meaning.say("optimizer", "adamw-paged", "quantize", key)  # instantiate_bnb_optimizer
         return
     meaning.say("optimizer", word, key)
-    if word in ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop"):
-        asked = (fused or pretrain) and word != "rmsprop"  # pretrain.py asks for the fused one on CUDA
+    if word in ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", *LATER_TORCH_OPTIMIZERS):
+        asked = (fused or pretrain) and word not in NEVER_FUSED  # pretrain.py asks for the fused one on CUDA
         how = "fused" if asked else "for-loop" if foreach is False else "foreach"
         meaning.say("optimizer_implementation", how, "pretrain.py" if pretrain else "optimizer.init_args.fused")
 

@@ -37,6 +37,7 @@ from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import Table
 from vramplan.configs.written import Written
+from vramplan.options.words import LOOPS_ALONE
 from vramplan.replay.models.parts import own_units
 from vramplan.replay.sharding import OWN_UNITS
 
@@ -185,7 +186,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         foreach = sheet.flag("optimizer.foreach", True)
         word = "foreach" if foreach else "for-loop"
         meaning.say("optimizer_implementation", word, "optimizer.fused", "optimizer.foreach")
-    else:
+    elif word not in LOOPS_ALONE:
         meaning.say("optimizer_implementation", "fused", "optimizer.fused")
     if name.startswith("torchao."):
         meaning.lack(key, f"the states of {name} are counted as {meaning.job['optimizer'].value}")

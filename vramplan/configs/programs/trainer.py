@@ -28,6 +28,12 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "sgd": ("sgd", ()),
     "rmsprop": ("rmsprop", ()),
     "lomo": ("lomo", ()),
+    "adagrad": ("adagrad", ()),
+    "schedule_free_adamw": ("schedule-free-adamw", ()),
+    "schedule_free_sgd": ("schedule-free-sgd", ()),
+    "schedule_free_radam": ("schedule-free-radam", ()),
+    "stable_adamw": ("stable-adamw", ()),
+    "grokadamw": ("grokadamw", ()),
     "adamw_torch_8bit": ("adamw-8bit-torchao", ()),
     "adamw_torch_4bit": ("adamw-4bit-torchao", ()),
 }
@@ -38,16 +44,11 @@ OF_OLD_RELEASES = ("adamw_apex_fused", "adamw_hf", "paged_adamw", "lion")
 
 NEAREST_OPTIMIZERS = {
     "adamw_anyprecision": ("adamw", "AnyPrecisionAdamW is counted as AdamW in the type of the weights"),
-    "stable_adamw": ("adamw", "StableAdamW has the states of AdamW"),
-    "grokadamw": ("adamw", "GrokAdamW is counted as AdamW; its average of the gradients is not"),
-    "schedule_free_adamw": ("adamw", "the schedule-free AdamW has two states, as AdamW has"),
-    "schedule_free_radam": ("adamw", "the schedule-free RAdam has two states, as AdamW has"),
-    "schedule_free_sgd": ("sgd-momentum", "the schedule-free SGD has one state, as momentum is"),
 }
 """Optimizers without a word of their own: the word that is nearest, and what that leaves out."""
 
 WORDLESS_OPTIMIZERS = (
-    *("adagrad", "ademamix", "ademamix_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "lion_8bit"),
+    *("ademamix", "ademamix_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "lion_8bit"),
     *("paged_lion_32bit", "paged_lion_8bit", "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "adalomo"),
     *("galore_adafactor", "galore_adafactor_layerwise"),
 )

@@ -16,6 +16,7 @@ from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS, put_completions
 from vramplan.replay.models.lora_kernels import EVERY
 
+OWN_OPTIMIZERS = ("muon", "optimi_adamw", "adopt_adamw", "adamc", "came_pytorch")  # which the Trainer has no name for
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 KD = "axolotl.integrations.kd.KDPlugin"
 
@@ -62,7 +63,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("micro_batch_size", 1 if alone else asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked)
-    words.put_optimizer(page, "optimizer", asked, {"muon": OPTIMIZERS["muon"]})
+    words.put_optimizer(page, "optimizer", asked, {name: OPTIMIZERS[name] for name in OWN_OPTIMIZERS})
     page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     _loss(page, asked)
     _tiles(page, asked)

@@ -23,8 +23,15 @@ NAMES = {
     "muon": "Muon",
     "adagrad": "Adagrad",
     "lamb": "Lamb",
+    "rmsprop": "RMSprop",
+    "adafactor": "Adafactor",
+    "nadam": "NAdam",
+    "radam": "RAdam",
+    "adamax": "Adamax",
+    "adadelta": "Adadelta",
+    "asgd": "ASGD",
 }
-"""How DeepSpeed writes its optimizers; it takes any case."""
+"""How DeepSpeed writes its optimizers; it takes any case, but for those that it looks up in torch.optim."""
 
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:

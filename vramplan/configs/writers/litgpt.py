@@ -14,6 +14,14 @@ from vramplan.configs.programs import litgpt
 from vramplan.configs.writers import words
 
 CLASSES = words.turned(litgpt.OPTIMIZERS) | {"sgd-momentum": "SGD"}
+HOMES = {
+    **dict.fromkeys(("AdamW8bit", "PagedAdamW", "PagedAdamW8bit", "Lion"), "bitsandbytes.optim"),
+    "StableAdamW": "optimi",
+    "GrokAdamW": "grokadamw",
+    "CAME": "came_pytorch",
+    "Prodigy": "prodigyopt",
+}
+"""Where a class is, if not in torch.optim."""
 QUANTIZATIONS = words.turned(litgpt.QUANTIZATIONS)
 
 
@@ -77,7 +85,7 @@ def _optimizer(page: Page, asked: Asked, command: str) -> None:
     if word == "adamw-paged" and asked["quantization"]:
         word = "adamw"  # instantiate_bnb_optimizer takes the paged one in its place
     name = CLASSES.get(word) or CLASSES.get(words.NEAR_OPTIMIZERS.get(word.partition(":")[0], ""), "AdamW")
-    home = "bitsandbytes.optim" if name in ("AdamW8bit", "PagedAdamW", "PagedAdamW8bit", "Lion") else "torch.optim"
+    home = HOMES.get(name, "torch.optim")
     page.put("optimizer.class_path", f"{home}.{name}", "optimizer")
     page.yours("optimizer.init_args.lr", 0.0002)
     if home == "torch.optim" and name != "Adafactor" and command != "pretrain":

@@ -177,10 +177,10 @@ def _optimizer(page: Page, asked: Asked) -> None:
     table = words.turned(keys.OPTIMIZERS)
     name = table.get(word) or table.get(words.NEAR_OPTIMIZERS.get(word.partition(":")[0], ""), "torch.optim.AdamW")
     page.put("optimizer._component_", name, "optimizer")
-    if name in ("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.SGD"):
+    if name in ("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.SGD", "torch.optim.Adagrad"):
         page.put("optimizer.fused", how == "fused", "optimizer_implementation")
-        if how == "for-loop":
-            page.put("optimizer.foreach", False, "optimizer_implementation")
+    if name.startswith("torch.") and how == "for-loop":
+        page.put("optimizer.foreach", False, "optimizer_implementation")
     if word == "sgd-momentum":
         page.put("optimizer.momentum", 0.9, "optimizer")
     page.yours("optimizer.lr", 0.00002)

@@ -17,7 +17,10 @@ STATES = ("parallel.sharding", "parallel.shards")
 NEAR_OPTIMIZERS = {
     **dict.fromkeys(("adam", "galore-adamw", "apollo-adamw", "adam-mini", "muon"), "adamw"),
     "galore-adamw-8bit": "adamw-8bit",
-    **dict.fromkeys(("sgd-momentum", "lomo"), "sgd"),
+    **dict.fromkeys(("nadam", "radam", "adamax", "adadelta", "adopt", "adamc", "prodigy", "came"), "adamw"),
+    **dict.fromkeys(("stable-adamw", "adamw-optimi", "grokadamw"), "adamw"),
+    **dict.fromkeys(("schedule-free-adamw", "schedule-free-radam"), "adamw"),
+    **dict.fromkeys(("sgd-momentum", "lomo", "asgd", "schedule-free-sgd"), "sgd"),
 }
 STAGES = {"fsdp": 3, "hsdp": 3, "fsdp-grad-op": 2, "distributed-optimizer": 1, "none": 1}
 """The stages of ZeRO that come nearest to other ways of sharing the states; stage 1 of one GPU shares nothing."""

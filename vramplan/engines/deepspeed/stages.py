@@ -110,11 +110,12 @@ def _is_fused_adam(setup: Setup) -> bool:
 
 
 def _steps_of(setup: Setup) -> tuple[str, str] | None:
-    """PyTorch's own optimizer that steps flat parts, or one that takes norms of them; there is no fused RMSprop."""
+    """PyTorch's own optimizer that steps flat parts, or one that takes norms of them; of Adam alone a fused one."""
     name, implementation = setup.optimizer, setup.optimizer_implementation
     if name not in (*MOMENTS, *VECTOR_OPTIMIZERS):
         return None
-    return name, "foreach" if name == "rmsprop" and implementation == "fused" else implementation
+    over_master = setup.precision.startswith("mixed-") and name in MOMENTS and name not in ADAM
+    return name, "foreach" if over_master and implementation == "fused" else implementation
 
 
 ZERO = Way(walk=stage_of, refused=refused_with_zero, composed=composed_with_zero, steps=STEPPED)

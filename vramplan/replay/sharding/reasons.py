@@ -20,12 +20,30 @@ NO_SCALES = "a DTensor in the place of the weight has none of the scales that bi
 
 MATRICES = ("muon", GALORE, "galore-adamw-8bit:RANK", "apollo-adamw:RANK")
 VECTORS = "it steps matrices, and FSDP1 gives it vectors"
+CAME = "came"
 OF_DTENSORS = {
+    CAME: "it adds a DTensor to a plain tensor, which PyTorch refuses",
     "adafactor": "PyTorch's adafactor changes a DTensor in place in a way that PyTorch refuses",
     "galore-adamw-8bit:RANK": "it gives a DTensor a gradient of another size, which PyTorch refuses",
     "apollo-adamw:RANK": "it multiplies a DTensor by a plain tensor, which PyTorch refuses",
 }
 """What optimizers do with the shards of FSDP2."""
+
+NO_STRATEGY = "PyTorch has no {} of DTensors"
+NO_KERNELS = "the kernels of Triton take no DTensors"
+OF_STEPS = {
+    ("adagrad", "fused"): NO_STRATEGY.format("_fused_adagrad_"),
+    ("adopt", "foreach"): NO_STRATEGY.format("_foreach_maximum_ with a number"),
+    ("stable-adamw", "foreach"): NO_STRATEGY.format("_foreach_copy_"),
+    ("adamw-optimi", "foreach"): NO_STRATEGY.format("_foreach_copy_"),
+    ("stable-adamw", "fused"): NO_KERNELS,
+    ("adamw-optimi", "fused"): NO_KERNELS,
+}
+"""The same of a way to step, where another one of the same optimizer runs.
+
+Source: torch 2.13, torch/distributed/tensor/_ops/_pointwise_ops.py; optimi/stableadamw.py, _triton_stableadamw, which
+counts the elements of the whole weight.
+"""
 
 
 def reason_of(job: ResolvedJob, key: str) -> str:
@@ -34,6 +52,8 @@ def reason_of(job: ResolvedJob, key: str) -> str:
     word = pattern_word(job.optimizer)
     if key == "optimizer":
         return OF_DTENSORS.get(word, "") if job.sharding.version == 2 else VECTORS if word in MATRICES else ""
+    if key == "optimizer_implementation":
+        return OF_STEPS.get((word, job.optimizer_implementation or ""), "")
     if job.sharding.version == 2:
         return {"quantization": NO_SCALES if job.quantization == "int8" else "", "adapter": TRAINED_TYPES}.get(key, "")
     if key == "adapter" and job.adapter is not None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from vramplan.engines import engine_of
-from vramplan.options.words import ADAM_MINI, BITSANDBYTES_OPTIMIZERS, GALORE, TORCHAO_OPTIMIZERS, pattern_word
+from vramplan.options.words import (
+    ADAM_MINI,
+    BITSANDBYTES_OPTIMIZERS,
+    GALORE,
+    LATER_TORCH_OPTIMIZERS,
+    OTHER_OPTIMIZERS,
+    TORCHAO_OPTIMIZERS,
+    pattern_word,
+)
 from vramplan.replay.models import prefetches_after, shares_by_itself
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
+from vramplan.replay.sharding.reasons import CAME, OF_STEPS
 from vramplan.replay.techniques.adapters import is_saved_as, is_target
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
@@ -16,7 +25,8 @@ from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
-ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
+ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", *LATER_TORCH_OPTIMIZERS)
+"""Each element of a shard is stepped on its own."""
 BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
 
 BY_SHARDS = ("lomo", GALORE)
@@ -36,9 +46,9 @@ FUSED, LM_HEAD = "fused", "lm_head"
 def steps_shards(version: int) -> tuple[str, ...]:
     """Optimizers that step what a version of FSDP gives them."""
     return (
-        (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI)
+        (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI, *OTHER_OPTIMIZERS)
         if version == 1
-        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO, *BY_SHARDS)
+        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO, *BY_SHARDS, *(one for one in OTHER_OPTIMIZERS if one != CAME))
     )
 
 
@@ -63,6 +73,7 @@ def refused_with_shards(job: ResolvedJob) -> dict[str, str]:
         "sharding": job.model.code if job.model.task == "contrastive" else "",
         "precision": job.precision if _has_master(job) else "",
         "optimizer": "" if pattern_word(job.optimizer) in steps_shards(job.sharding.version) else job.optimizer,
+        "optimizer_implementation": _of_implementation(job),
         "activation_checkpointing": _of_placement(job),
         "quantization": _of_quantization(job),
         **_of_adapter(job),
@@ -93,6 +104,13 @@ def composed_with_shards(job: ResolvedJob) -> dict[str, str]:
         "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",
     }
     return {key: word for key, word in found.items() if word}
+
+
+def _of_implementation(job: ResolvedJob) -> str:
+    """A way to step that PyTorch knows no shards of."""
+    assert job.sharding is not None
+    how = job.optimizer_implementation
+    return f"{how} {job.optimizer}" if job.sharding.version == 2 and OF_STEPS.get((job.optimizer, how)) else ""
 
 
 def smoothing_of_the_trainer(job: ResolvedJob) -> str:

@@ -25,8 +25,9 @@ from vramplan.configs.table import Table
 
 OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "muon": ("muon", ()),
-    "optimi_adamw": ("adamw", (("optimizer_implementation", "for-loop"),)),
-    "adopt_adamw": ("adamw", ()),
+    "optimi_adamw": ("adamw-optimi", (("optimizer_implementation", "for-loop"),)),
+    "adopt_adamw": ("adopt", ()),
+    "adamc": ("adamc", ()),
     "ao_adamw_8bit": ("adamw-8bit-torchao", ()),
     "ao_adamw_4bit": ("adamw-4bit-torchao", ()),
     "ao_adamw_fp8": ("adamw-fp8-torchao", ()),
@@ -41,7 +42,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "q_galore_adamw8bit": ("q-galore-adamw-8bit", ()),
 }
 
-NEAR = frozenset(("optimi_adamw", "adopt_adamw", "sinkgd"))
+NEAR = frozenset(("sinkgd",))
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
