@@ -126,7 +126,7 @@ def _steps_master(resolver: Resolver, optimizer: str) -> bool:
     Source: deepspeed/runtime/engine.py, _configure_basic_optimizer and zero_allow_untested_optimizer;
     runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer.__init__, where a group has its partition alone.
     """
-    by_part = (*words.FLAT_OPTIMIZERS, *words.VECTOR_OPTIMIZERS, *words.LATER_TORCH_OPTIMIZERS)
+    by_part = (*words.FLAT_OPTIMIZERS, *words.VECTOR_OPTIMIZERS, *words.LATER_FLAT_OPTIMIZERS)
     return (resolver.raw.sharding in ZERO_STAGES and optimizer in by_part) or optimizer in words.OVER_A_MASTER_COPY
 
 

@@ -40,7 +40,8 @@ TORCHAO_OPTIMIZERS = ("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-tor
 FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", *TORCHAO_OPTIMIZERS)
 VECTOR_OPTIMIZERS = ("adafactor", "lamb", "lars")  # to which a flat part of a model is one vector
 """Of both those that step element by element or block by block, and so a flat part of a model as well."""
-LATER_TORCH_OPTIMIZERS = ("adagrad", "nadam", "radam", "adamax", "adadelta", "asgd")
+LATER_FLAT_OPTIMIZERS = ("nadam", "radam", "adamax", "adadelta")  # of which DeepSpeed's parts have the states alone
+LATER_TORCH_OPTIMIZERS = ("adagrad", *LATER_FLAT_OPTIMIZERS, "asgd")
 TORCH_OPTIMIZERS = (
     *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon"),
     *LATER_TORCH_OPTIMIZERS,

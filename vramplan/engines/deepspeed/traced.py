@@ -13,7 +13,17 @@ ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 
 ON_HOST = (*ADAM, *FLAT_OPTIMIZERS)
 
-STEPPED = (*ELEMENTWISE, *FLAT_OPTIMIZERS, *VECTOR_OPTIMIZERS)
+MORE_THAN_MOMENTS = ("adagrad", "asgd")
+"""Beside their flat part they have more: PyTorch's Adagrad makes the sums of the whole model before DeepSpeed cuts it,
+and ASGD has numbers of each part.
+
+Source: torch/optim/adagrad.py, Adagrad.__init__; deepspeed/runtime/zero/stage_1_and_2.py, initialize_optimizer_states.
+"""
+
+STEPPED = (
+    *(one for one in ELEMENTWISE if one not in MORE_THAN_MOMENTS),
+    *(*FLAT_OPTIMIZERS, *VECTOR_OPTIMIZERS),
+)
 """Optimizers that step a flat part of the model: those that look at each element alone, or to which it is one vector.
 Others look at matrices.
 

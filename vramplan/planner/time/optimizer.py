@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from vramplan.planner.time import step_kernels
 from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.fitted import HOST_SECONDS
 from vramplan.planner.time.rates import Rates
@@ -76,7 +77,8 @@ def _waiting_seconds(job: ResolvedJob, stepped: Sequence[Stepped], seconds: floa
     share = _share_of_tensors(job, stepped)
     waiting = 0.0
     for one in stepped:
-        launches = AROUND if job.optimizer == MUON and is_matrix(one) else KERNELS.get(job.optimizer, 0) * loops
+        looped = KERNELS.get(job.optimizer) or step_kernels.launches(job.optimizer)
+        launches = AROUND if job.optimizer == MUON and is_matrix(one) else looped * loops
         each = seconds * prod(one.shape) / elements / share
         waiting += one.copies * share * max(0.0, launches * HOST_SECONDS[FORWARD] - each)
     return waiting
@@ -138,9 +140,15 @@ def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
     trained = min(1.0, record.reached_parameters / max(1, record.parameters))
     weights = int(kept["weights"] * trained)
     gradients = kept["gradients"] or weights
-    passes = FUSED_PASSES if is_fused(job, record) else OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)
+    passes = FUSED_PASSES if is_fused(job, record) else _passes(job)
     moved = int((2 * (states + weights) + gradients) * passes)
     return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
+
+
+def _passes(job: ResolvedJob) -> float:
+    """How often an optimizer of several kernels moves its states, weights and gradients."""
+    counted = step_kernels.passes(job.optimizer, job.optimizer_implementation or "foreach")
+    return counted or OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)
 
 
 def is_fused(job: ResolvedJob, record: Record) -> bool:

@@ -36,6 +36,11 @@ it decomposes are gathered (torch/distributed/tensor/_ops/_math_ops.py)."""
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
+OVER_FLAT = tuple(one for one in OTHER_OPTIMIZERS if one not in ("grokadamw", "prodigy"))
+"""Prodigy has numbers that are summed over the devices there (prodigyopt/prodigy.py, fsdp_in_use)."""
+OVER_DTENSORS = tuple(one for one in OTHER_OPTIMIZERS if one not in (CAME, "prodigy"))
+"""Prodigy flattens its weights, which PyTorch refuses where rows do not divide evenly (DTensor's rule of `view`)."""
+
 WITH_OWN_MODULES = ("lora", "dora", "oft")  # adapters each of whose weights is that of a module
 
 SHARDED_BITS = ("nf4", "nf4-double")
@@ -46,9 +51,9 @@ FUSED, LM_HEAD = "fused", "lm_head"
 def steps_shards(version: int) -> tuple[str, ...]:
     """Optimizers that step what a version of FSDP gives them."""
     return (
-        (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI, *OTHER_OPTIMIZERS)
+        (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI, *OVER_FLAT)
         if version == 1
-        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO, *BY_SHARDS, *(one for one in OTHER_OPTIMIZERS if one != CAME))
+        else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO, *BY_SHARDS, *OVER_DTENSORS)
     )
 
 
