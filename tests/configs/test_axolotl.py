@@ -154,7 +154,7 @@ def test_what_has_no_word_is_told() -> None:
     assert not found.unmodelled  # a Llama has no LayerNorm
     found = meant(FULL.replace("meta-llama/Llama-3.1-8B", "google/gemma-3-4b-it") + "liger_layer_norm: true\n", "a.yml")
     assert set(found.unmodelled) == {"liger_layer_norm"}
-    found = meant(FULL + "attn_implementation: flex_attention\noptimizer: stable_adamw\n", "a.yml")
+    found = meant(FULL + "attn_implementation: flex_attention\noptimizer: sinkgd\n", "a.yml")
     assert "SDPA's is counted" in found.unmodelled["attn_implementation"]
     assert set(found.unmodelled) == {"attn_implementation", "optimizer"}
 
@@ -490,6 +490,24 @@ def test_states_of_torchao_are_what_they_are(name: str, word: str) -> None:
     found = meant(f"{FULL}optimizer: {name}\n", "a.yml")
     assert {value.key: value.value for value in found.values}["optimizer"] == word
     assert "optimizer" not in found.unmodelled
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "how"),
+    [
+        ("optimi_adamw", "adamw-optimi", "for-loop"),
+        ("adopt_adamw", "adopt", None),
+        ("adamc", "adamc", None),
+        ("came_pytorch", "came", None),
+        ("stable_adamw", "stable-adamw", None),
+        ("schedule_free_radam", "schedule-free-radam", None),
+        ("adagrad", "adagrad", None),
+    ],
+)
+def test_optimizers_of_small_libraries_are_what_they_are(name: str, word: str, how: str | None) -> None:
+    found = meant(f"{FULL}optimizer: {name}\n", "a.yml")
+    assert (found.job["optimizer"], found.job.get("optimizer_implementation")) == (word, how)
+    assert not found.unmodelled
 
 
 @pytest.mark.parametrize(("loss", "version", "refused"), [("kto", 2, True), ("kto", 1, False), ("simpo", 2, False)])

@@ -15,6 +15,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     "trl": (
         *OF_THE_TRAINER,
         (*LLAMA, "--loss", "dpo", "--lora", "--checkpointing", "full"),
+        (*LLAMA, "--optimizer", "schedule-free-adamw", "--precision", "pure-bf16", "--checkpointing", "none"),
         (*LLAMA, "--precision", "amp-bf16", "--eval-batch-size", "2", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "sgd-momentum", "--precision", "pure-bf16", "--checkpointing", "none"),
     ),
@@ -26,11 +27,13 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "deepspeed": (
         OF_THE_TRAINER[2],
+        (*LLAMA, "--gpus", "8", "--zero", "2", "--runtime", "deepspeed", "--optimizer", "radam"),
         (*LLAMA, "--gpus", "8", "--zero", "2", "--runtime", "deepspeed", "--checkpointing", "full"),
     ),
     "axolotl": (
         *OF_THE_TRAINER,
         (*LLAMA, "--loss", "kto", "--lora", "--weight-dtype", "bf16", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "came", "--precision", "pure-bf16", "--checkpointing", "none"),
         (*OF_THE_TRAINER[0], "--qat", "int4-mslk", "--qat-activations", "int8", "--qat-group-size", "64"),
         (
             *LLAMA,
@@ -52,6 +55,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*LLAMA, "--gpus", "8", "--checkpointing", "full"),
         (*LLAMA, "--lora", "--targets", "q_proj,v_proj,up_proj,gate_proj,down_proj", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "adamw-8bit", "--loss", "standard", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "nadam", "--optimizer-implementation", "for-loop", "--checkpointing", "none"),
         (*LLAMA, "--gpus", "2", "--loss", "dpo", "--checkpointing", "none"),
         ("-m", "qwen2.5-0.5b", *LLAMA[2:], "--optimizer", "rmsprop", "--checkpointing", "none"),
         ("-m", "phi-4", "-g", "b300", *LLAMA[4:], "--checkpointing", "none"),
@@ -63,6 +67,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "litgpt": (
         (*LLAMA, "--precision", "pure-bf16", "--checkpointing", "none"),
+        (*LLAMA, "--precision", "pure-bf16", "--optimizer", "prodigy", "--checkpointing", "none"),
         (*LLAMA, "--lora", "--targets", "all-linear", "--precision", "pure-bf16", "--checkpointing", "none"),
         (*LLAMA, "--gpus", "8", "--fsdp-version", "1", "--precision", "fsdp-bf16", "--checkpointing", "full"),
     ),

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from vramplan.replay.optimizers import MOMENTS, STEP_COUNTER_BYTES, bitsandbytes
+from vramplan.replay.optimizers import COUNTS_WHERE_FUSED, MOMENTS, NUMBERS, STEP_COUNTER_BYTES, bitsandbytes
 from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.rules import read, rooms, rules_of
 from vramplan.results.explain import Rule
@@ -111,6 +111,14 @@ TITLES = {
     "vramplan.replay.optimizers.adam_mini": "Adam-mini",
     "vramplan.replay.optimizers.torchao": "AdamW of torchao",
     "vramplan.replay.optimizers.lomo": "LOMO",
+    "vramplan.replay.optimizers.adafactor": "Adafactor of PyTorch",
+    "vramplan.replay.optimizers.of_torch": "Adagrad, NAdam, RAdam, Adamax, Adadelta and ASGD of PyTorch",
+    "vramplan.replay.optimizers.schedule_free": "Optimizers of schedulefree",
+    "vramplan.replay.optimizers.optimi": "Optimizers of torch-optimi",
+    "vramplan.replay.optimizers.grokadamw": "GrokAdamW",
+    "vramplan.replay.optimizers.came": "CAME",
+    "vramplan.replay.optimizers.prodigy": "Prodigy",
+    "vramplan.replay.optimizers.of_axolotl": "Optimizers of Axolotl",
     "vramplan.replay.optimizers.galore": "GaLore",
     "vramplan.replay.techniques.clipping": "Clipping",
     "vramplan.replay.techniques.scaling": "A scaled loss",
@@ -157,7 +165,8 @@ def states() -> str:
     lines += ["", "| optimizer | tensors of each parameter's own shape | and |", "|---|---:|---|"]
     for name, moments in MOMENTS.items():
         counter = f"a step count of {STEP_COUNTER_BYTES} B where it is fused, without master copy"
-        lines.append(f"| `{name}` | {moments} | {counter if name in ('adam', 'adamw') else '-'} |")
+        numbers = f"{NUMBERS[name]} numbers of {STEP_COUNTER_BYTES} B" if name in NUMBERS else "-"
+        lines.append(f"| `{name}` | {moments} | {counter if name in COUNTS_WHERE_FUSED else numbers} |")
     lines.append("| `adafactor` | 0 | a row and a column factor of each matrix, the whole of each vector |")
     lines.append("| `muon` | 1 | for matrices inside the blocks; all else as `adamw` |")
     for name, moments in bitsandbytes.MOMENTS.items():

@@ -54,6 +54,13 @@ OPTIMIZERS = (
     ("adamw-32bit", "fused"),
     ("lomo", "for-loop"),
     ("galore-adamw:8", "for-loop"),
+    ("adagrad", "foreach"),
+    ("adagrad", "fused"),
+    ("radam", "for-loop"),
+    ("asgd", "foreach"),
+    ("schedule-free-adamw", "for-loop"),
+    ("stable-adamw", "fused"),
+    ("came", "for-loop"),
 )
 
 

@@ -101,6 +101,26 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "optimizer: muon cannot run with parallel.sharding fsdp and fsdp_version 1: it steps matrices",
         ),
         (
+            {"optimizer": "came", "parallel": {"data": 2, "sharding": "fsdp"}},
+            "optimizer: came cannot run with parallel.sharding fsdp: it adds a DTensor to a plain tensor",
+        ),
+        (
+            {
+                "optimizer": "adagrad",
+                "optimizer_implementation": "fused",
+                "parallel": {"data": 2, "sharding": "fsdp"},
+            },
+            "optimizer_implementation: fused adagrad cannot run with parallel.sharding fsdp: PyTorch has no",
+        ),
+        (
+            {"optimizer": "stable-adamw", "parallel": {"data": 2, "sharding": "fsdp"}},
+            "optimizer_implementation: fused stable-adamw cannot run with parallel.sharding fsdp: the kernels of",
+        ),
+        (
+            {"optimizer": "prodigy", "parallel": FSDP1},
+            "optimizer: prodigy is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
             {"adapter": LORA, "parallel": FSDP1, "runtime": "litgpt", "precision": "amp-bf16"},
             "adapter: lora of litgpt's own code is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),

@@ -92,6 +92,11 @@ second pass its small parameters come to stay.
 
 `stepped_shared.json` holds LOMO and GaLore under FSDP2.
 
+`optimizers_more.json` holds Adagrad, NAdam, RAdam, Adamax, Adadelta and ASGD of torch.optim, and optimizers of
+schedulefree 1.4.1, torch-optimi 0.3.3 (with Triton kernels that compute nothing), grokadamw 0.1.2, came-pytorch 0.1.3,
+prodigyopt 1.1.2 and axolotl 0.19.0, each beside random other techniques, in a step that is none of the first;
+`optimizers_more_shared.json` the same under FSDP1, FSDP2 and ZeRO.
+
 `pairs.json` holds random small configurations with several techniques at once, as each of them was traced alone;
 preference training with an adapter has the model without it as the reference (TRL's use_adapter), which stores no
 checkpoints. Reentrant checkpoints over frozen weights have embeddings that were asked for a gradient. A checkpoint that

@@ -38,6 +38,7 @@ UNDECLARED = {
     "preference_shared",
     "preference_zero",
     "stepped_shared",
+    *("optimizers_more", "optimizers_more_shared"),
     "padding",
     "fp8",
     "fully_shard",

@@ -52,3 +52,19 @@ def test_muon_multiplies_each_matrix_with_itself_five_times() -> None:
     assert flops / best < alone < 1.5 * flops / best + bytes_alone
     among = {"parallel": {"data": 8, "sharding": "fsdp"}}
     assert step_seconds(**keys, **among, optimizer="muon") == pytest.approx(alone / 8, rel=0.1)
+
+
+def test_what_the_kernels_of_a_step_move_is_their_reads_and_writes() -> None:
+    """Of a model whose bytes outlast every launch: 13 tensors of Adagrad's foreach step, 5 of its fused one."""
+    keys = {"model": "llama-3.2-1b", "sequence_length": 512, "optimizer": "adagrad", "runtime": "pytorch"}
+    fused = step_seconds(**keys, optimizer_implementation="fused")
+    assert step_seconds(**keys, optimizer_implementation="foreach") / fused == pytest.approx(13 / 5, rel=0.02)
+    looped = step_seconds(**keys, optimizer_implementation="for-loop") / fused
+    assert 11 / 5 < looped < 13 / 5  # two kernels less of all weights, and a launch for each kernel of a vector
+
+
+def test_the_states_of_grokadamw_cross_the_link_of_the_host_twice() -> None:
+    """Three tensors of each weight, each way, over half of what the PCIe 5.0 of an H100's machine has at most."""
+    keys = {"model": "llama-3.2-1b", "sequence_length": 512, "optimizer": "grokadamw", "precision": "pure-bf16"}
+    moved = 2 * 3 * 2 * 1_235_814_400
+    assert moved / 64e9 < step_seconds(**keys) < moved / 20e9

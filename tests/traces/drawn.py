@@ -15,7 +15,13 @@ from typing import Any
 from tests.fuzz.draws import BESIDE, value
 from tests.traces.models import CONFIGS, VARIANTS
 from vramplan.options import table
-from vramplan.options.words import DISTILLATIONS, QAT_ACTIVATIONS, TORCH_OPTIMIZERS
+from vramplan.options.words import (
+    DISTILLATIONS,
+    LATER_TORCH_OPTIMIZERS,
+    OTHER_OPTIMIZERS,
+    QAT_ACTIVATIONS,
+    TORCH_OPTIMIZERS,
+)
 from vramplan.replay.techniques.adapters import LORA_PARTS
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
 
@@ -68,6 +74,7 @@ OPTIMIZERS = (
     *("adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", "adamw-8bit", "adamw-paged"),
     *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4", "galore-adamw-8bit:4", "apollo-adamw:4"),
     "adam-mini",
+    *(*LATER_TORCH_OPTIMIZERS, *OTHER_OPTIMIZERS),
 )
 OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 """Losses that are made outside of the model, which no rig of several devices has."""

@@ -73,10 +73,12 @@ TRANSFORMERS = Rig(
             "modernbert",
             "other_families",
         ),
+        "optimizers_more",
         *("preference", "policy", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
-    "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam and lomo-optim, evaluation and generation",
+    "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam, lomo-optim, schedulefree, torch-optimi, grokadamw, "
+    "came-pytorch and prodigyopt, evaluation and generation",
 )
 GPTQ = Rig(
     "gptq",
@@ -111,13 +113,14 @@ FSDP2 = Rig(
         "electra_shared",
         "modernbert_shared",
         "other_families_shared",
+        "optimizers_more_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
 FSDP1 = Rig(
     "fsdp1",
-    ("flat_parameter", "flat_adapters", "flat_host"),
+    ("flat_parameter", "flat_adapters", "flat_host", "optimizers_more_shared"),
     "PyTorch's FullyShardedDataParallel with what the first rig has, and PEFT's policy",
 )
 ZERO = Rig(
@@ -134,13 +137,15 @@ ZERO = Rig(
         "whisper_zero",
         "preference_zero",
         "other_families_zero",
+        "optimizers_more_shared",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
 AXOLOTL = Rig(
     "axolotl",
-    ("fused_lora", "fused_lora_shared", "tiled_mlp", "tiled_mlp_shared", "taught_from_file"),
-    "Axolotl's fused LoRA, its MLPs in tiles and its distillation from files in the models of the first rig",
+    ("fused_lora", "fused_lora_shared", "tiled_mlp", "tiled_mlp_shared", "taught_from_file", "optimizers_more"),
+    "Axolotl's fused LoRA, its MLPs in tiles, its distillation from files and two optimizers, in the models of the "
+    "first rig",
     alone=("axolotl==0.19.0",),
 )
 TORCHAO = Rig(

@@ -119,7 +119,8 @@ class _ReplayResolver(Resolver):
         every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
         if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
             self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
-        if every > 1 or raw.split is not None or raw.offload or raw.offload_activations:
+        leaves = raw.split is not None or raw.offload or raw.offload_activations
+        if every > 1 or leaves or raw.optimizer in words.STATES_ON_HOST:
             gpu = on_demand.in_its_machine(self, gpu)
         if raw.varied_lengths:
             on_demand.check_varied(self, model, runtime, sequence_length)

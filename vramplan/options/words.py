@@ -62,6 +62,7 @@ MAKERS = {
     "came": "came-pytorch",
     "prodigy": "prodigyopt",
 }
+STATES_ON_HOST = ("grokadamw",)  # between steps
 LOOPS_ALONE = ("grokadamw", "came", "prodigy")  # which have one step: one weight after the other
 GALORE = "galore-adamw:RANK"
 LOW_RANK_OPTIMIZERS = (

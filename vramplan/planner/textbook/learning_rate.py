@@ -6,7 +6,7 @@ from math import sqrt
 
 LINEAR_UP_TO = 8192  # sequences or images; "about 8k" in arXiv:1706.02677 trains up to 8192
 
-SGD_LIKE = ("sgd", "sgd-momentum", "lars")
+SGD_LIKE = ("sgd", "sgd-momentum", "asgd", "schedule-free-sgd", "lars")
 """Steps in proportion to the gradient, for which the linear rule was derived. LARS is SGD with a rate per layer.
 
 RMSprop, Adafactor and Lion divide by the size of the gradients, as Adam does, and follow the square root

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from vramplan.engines import imported
 from vramplan.planner.time import step_kernels
 from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.fitted import HOST_SECONDS
@@ -62,6 +63,9 @@ def step_seconds(job: ResolvedJob, record: Record, rates: Rates) -> float:
     if job.optimizer == MUON:
         share = timing_of(job).shares_matrices(job)
         seconds += sum(_orthogonal_seconds(one, share, rates) for one in record.stepped if is_matrix(one))
+    moved = 2 * step_kernels.MOVED.get(job.optimizer, 0) * _trained_bytes(record)
+    if moved:  # one way after the other, between kernels
+        seconds += imported("vramplan.planner.time.communication:copy_seconds")(moved, job.gpu)
     return seconds + clipping / rates.bytes_per_s
 
 
@@ -137,12 +141,17 @@ def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
         if state.category in kept:
             kept[state.category] += state.at(1)
     states = kept["master"] + kept["optimizer"]
-    trained = min(1.0, record.reached_parameters / max(1, record.parameters))
-    weights = int(kept["weights"] * trained)
+    weights = _trained_bytes(record)
     gradients = kept["gradients"] or weights
     passes = FUSED_PASSES if is_fused(job, record) else _passes(job)
     moved = int((2 * (states + weights) + gradients) * passes)
     return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
+
+
+def _trained_bytes(record: Record) -> int:
+    """Bytes of the weights that are trained."""
+    trained = min(1.0, record.reached_parameters / max(1, record.parameters))
+    return int(sum(state.at(1) for state in record.states if state.category == "weights") * trained)
 
 
 def _passes(job: ResolvedJob) -> float:

@@ -9,7 +9,7 @@ prodigyopt/prodigy.py; axolotl/utils/optimizers/{adopt,adamc}.py.
 
 from __future__ import annotations
 
-from vramplan.replay.optimizers import MOMENTS, of_axolotl, schedule_free
+from vramplan.replay.optimizers import MOMENTS, grokadamw, of_axolotl, schedule_free
 
 Accesses = tuple[int, ...]
 
@@ -42,6 +42,8 @@ LOOPS: dict[str, Accesses] = FOREACH | {
 }
 SMALL = {"came": 12, "grokadamw": 9, "prodigy": 2, "stable-adamw": 2, "asgd": 10}
 """Kernels of single numbers, rows and columns, which take their launches alone."""
+
+MOVED = {"grokadamw": grokadamw.STATES}  # tensors of each weight that come from the host and go back in a step
 
 WHOLE = {**MOMENTS, **schedule_free.STATES, "stable-adamw": 2, "adamw-optimi": 2, "grokadamw": 0, "came": 1}
 WHOLE |= {"prodigy": 4, "adopt": of_axolotl.MOMENTS, "adamc": of_axolotl.MOMENTS}

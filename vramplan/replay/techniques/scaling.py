@@ -13,7 +13,8 @@ from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, FP64, Tensor
 from vramplan.values.parallel import is_fsdp
 
-KNOW_SCALES = ("adamw", "adam", "sgd", "sgd-momentum")  # whose fused kernels of torch.optim unscale by themselves
+KNOW_SCALES = ("adamw", "adam", "sgd", "sgd-momentum", "adagrad")
+"""Whose fused kernels of torch.optim unscale by themselves."""
 
 
 def scaler_states() -> list[StandingState]:
