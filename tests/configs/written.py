@@ -27,8 +27,20 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "deepspeed": (
         OF_THE_TRAINER[2],
-        (*LLAMA, "--gpus", "8", "--zero", "2", "--runtime", "deepspeed", "--optimizer", "radam"),
         (*LLAMA, "--gpus", "8", "--zero", "2", "--runtime", "deepspeed", "--checkpointing", "full"),
+        (
+            *LLAMA,
+            "--gpus",
+            "8",
+            "--zero",
+            "2",
+            "--runtime",
+            "deepspeed",
+            "--optimizer",
+            "radam",
+            "--checkpointing",
+            "full",
+        ),
     ),
     "axolotl": (
         *OF_THE_TRAINER,
