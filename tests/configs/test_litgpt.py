@@ -104,6 +104,19 @@ tokenizer_dir: checkpoints/EleutherAI/pythia-14m
 """
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "how"),
+    [
+        ("torch.optim.Adagrad", "adagrad", "fused"),
+        ("torch.optim.NAdam", "nadam", "foreach"),
+        ("grokadamw.GrokAdamW", "grokadamw", None),
+    ],
+)
+def test_pretraining_asks_for_a_fused_step_where_there_is_one(name: str, word: str, how: str | None) -> None:
+    text = f"{PRETRAIN}optimizer:\n  class_path: {name}\n  init_args:\n    lr: 0.001\n"
+    holds(job(text, "a.yaml"), optimizer=word, optimizer_implementation=how)
+
+
 def test_pretraining_compiles_and_asks_for_the_fused_optimizer() -> None:
     found = meant(PRETRAIN, "a.yaml")
     holds(

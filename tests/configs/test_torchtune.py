@@ -101,6 +101,20 @@ def test_torch_steps_tensors_together_unless_it_is_told_otherwise() -> None:
     holds(job(written(fused="False"), "a.yaml"), optimizer_implementation="foreach")
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "how"),
+    [
+        ("torch.optim.Adagrad", "adagrad", "foreach"),
+        ("torch.optim.ASGD", "asgd", "foreach"),
+        ("optimi.StableAdamW", "stable-adamw", "fused"),
+        ("came_pytorch.CAME", "came", None),
+    ],
+)
+def test_components_of_other_optimizers_step_as_their_libraries_do(name: str, word: str, how: str | None) -> None:
+    text = written(fused="False").replace("torch.optim.AdamW", name)
+    holds(job(text, "a.yaml"), optimizer=word, optimizer_implementation=how)
+
+
 def test_quantized_and_decomposed() -> None:
     holds(job(written(builder="llama3.qlora_llama3_8b"), "a.yaml"), quantization="nf4")
     text = written().replace("  lora_rank: 4\n", "  lora_rank: 4\n  use_dora: True\n")

@@ -295,6 +295,12 @@ def test_old_keys_and_floats_of_deepspeed() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "word"), [("Adagrad", "adagrad"), ("NAdam", "nadam"), ("ASGD", "asgd")])
+def test_deepspeed_takes_the_classes_of_torch(name: str, word: str) -> None:
+    text = f'{{"train_batch_size": 8, "optimizer": {{"type": "{name}"}}, "zero_optimization": {{"stage": 1}}}}'
+    assert meant(text, "ds.json").job["optimizer"] == word
+
+
 @pytest.mark.parametrize(
     ("broken", "where"),
     [
