@@ -104,7 +104,8 @@ def _check_states(fields: Fields, given: dict[str, str], optimizer: str | None) 
     """
     key = "optimizer_state_dtype"
     states = given.get(key)
-    if states is None or optimizer not in (*words.BITSANDBYTES_OPTIMIZERS, *words.TORCHAO_OPTIMIZERS):
+    own = (*words.BITSANDBYTES_OPTIMIZERS, *words.TORCHAO_OPTIMIZERS, *words.STATES_IN_FP32)
+    if states is None or optimizer not in own:
         return
     if optimizer in words.TORCHAO_OPTIMIZERS:
         fields.refuse(key, f"{states} contradicts {optimizer}, whose states are torchao's", hint="leave it out")

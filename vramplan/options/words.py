@@ -88,7 +88,9 @@ FUSED_BY_ITSELF = OPTIMI_OPTIMIZERS  # Triton's kernels where nobody says how th
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
 STATELESS = ("sgd", "lomo")  # they keep nothing from step to step
-OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, *TORCHAO_OPTIMIZERS, "sgd", "lomo")  # their states do not follow the weights
+STATES_IN_FP32 = ("came",)  # whatever the weights are
+OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, *TORCHAO_OPTIMIZERS, *STATES_IN_FP32, "sgd", "lomo")
+"""Their states do not follow the weights."""
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-* and fp8
 
 OPTIMAL = "optimal"
