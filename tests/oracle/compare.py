@@ -139,6 +139,8 @@ ROWS = {
     "other_families": 157,
     "other_families_shared": 23,
     "other_families_zero": 16,
+    "optimizers_more": 137,
+    "optimizers_more_shared": 46,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -176,6 +178,8 @@ OFFLOADED = {
     "whisper": 1,
     "modernbert": 4,
     "other_families": 5,
+    "optimizers_more": 26,
+    "optimizers_more_shared": 10,
 }
 """How many rows of each file offload what they save."""
 
