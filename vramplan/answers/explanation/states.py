@@ -6,7 +6,7 @@ from vramplan.answers.explanation.trace import Trace, full_name, group_name
 from vramplan.replay.gradients import gradient_bytes
 from vramplan.replay.models.rope import keeps
 from vramplan.replay.observers import Accumulation, Trained
-from vramplan.replay.optimizers import MOMENTS, library_of, optimizer_states, shared_states
+from vramplan.replay.optimizers import MOMENTS, library_of, numbers_on_device, optimizer_states, shared_states
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques.averaging import copied_bytes, is_fully_sharded
@@ -179,9 +179,11 @@ def _counters(trace: Trace, component: str) -> str:
     if component == "gradients":
         views = any(one.parameter.grad_bytes > _plain(one.parameter) for one in trace.weights)
         return " and what gradients that are views keep" if views and not setup.fp32_gradients else ""
-    fused = setup.optimizer in ("adam", "adamw") and setup.optimizer_implementation == "fused"
+    if component != "optimizer" or setup.optimizer not in MOMENTS:
+        return ""
     master = precision_of(setup.precision).master
-    return " and step counts" if component == "optimizer" and fused and not master else ""
+    numbers = numbers_on_device(setup.optimizer, setup.optimizer_implementation, master=master)
+    return "" if not numbers else " and step counts" if numbers == 1 else f" and {numbers} numbers of each"
 
 
 def _inputs(trace: Trace) -> State:
