@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
+from vramplan.job import virtual_tokens
 from vramplan.job.adapter_targets import (
     by_leaf,
     check_saved,
@@ -85,7 +86,10 @@ def resolve_trained(
     frozen = _frozen_of_adapter(raw)
     if joined and raw.adapter_targets:
         raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, joined, told)
-    adapter = _Adapter(raw, raw.adapter, model, names, precision, told, tuple(usual), rank).adapter()
+    reader = _Adapter(raw, raw.adapter, model, names, precision, told, tuple(usual), rank)
+    if reader.kind in words.VIRTUAL_TOKENS:
+        return frozen, reader.of_tokens(loss), told
+    adapter = reader.adapter()
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
@@ -249,6 +253,14 @@ class _Adapter:
             dropout=dropout or 0.0,
             dtype=self.dtype(),
         )
+
+    def of_tokens(self, loss: str) -> Adapter:
+        """An adapter of a kind that trains virtual tokens in place of layers."""
+        read = virtual_tokens.read(self.raw, self.fields, self.model, loss, self.told)
+        saved = self.modules_to_save()
+        if self.model.task == "cls":
+            saved = tuple(dict.fromkeys((*saved, *virtual_tokens.CLASSIFIERS)))
+        return Adapter(self.kind, 0, (), modules_to_save=saved, dtype=self.dtype(), **read)
 
     def rank(self) -> int:
         """The rank, or the size of a block; where it is left out that of the program, or PEFT's default."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.measure.virtual_tokens import prompted
 from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.values.job import Adapter, ResolvedJob
 
@@ -23,7 +24,10 @@ def adapted(job: ResolvedJob, model: Any) -> Any:
     import torch
 
     dtype = job.adapter.dtype
-    made = peft.get_peft_model(model, _config(job.adapter), autocast_adapter_dtype=dtype == FP32)
+    if job.adapter.virtual_tokens:
+        made = prompted(job, model)
+    else:
+        made = peft.get_peft_model(model, _config(job.adapter), autocast_adapter_dtype=dtype == FP32)
     if dtype == FP32:
         return made
     _cast(made, getattr(torch, HALVES[dtype]))  # what PEFT does, but not beside layers without storages

@@ -55,6 +55,9 @@ class Values:
     adapter_modules_to_save: tuple[str, ...] | None
     adapter_dtype: str | None
     adapter_kernels: tuple[str, ...]
+    adapter_virtual_tokens: int | None
+    adapter_encoder_hidden_size: int | None
+    adapter_prefix_projection: bool | None
     quantization: str | None
     quantized_experts: bool | None
     qat_weights: str | None

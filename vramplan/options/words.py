@@ -123,7 +123,10 @@ DISTILLATIONS = ("forward-kl", REVERSE_KL, "symmetric-kl", "jsd")  # of a studen
 LORA_KERNELS = ("mlp", "qkv", "o")  # of which layers the functions of Axolotl are
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 
-ADAPTERS = ("lora", "dora", "ia3", "oft")
+EMBEDDED_PROMPTS = ("prompt-tuning", "p-tuning")  # adapters that put virtual tokens before those of a text
+PREFIX = "prefix-tuning"  # and the one that puts keys and values before those of every block
+VIRTUAL_TOKENS = (*EMBEDDED_PROMPTS, PREFIX)
+ADAPTERS = ("lora", "dora", "ia3", "oft", *VIRTUAL_TOKENS)
 QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8", "mxfp4", "nvfp4")
 QAT_ACTIVATIONS = ("int8", "fp8", "mxfp4", "nvfp4")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")

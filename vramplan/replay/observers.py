@@ -217,6 +217,14 @@ class KeyValues:
         """A block has come to this state. `graph`: what was saved for the backward of the state alone."""
 
 
+class VirtualTokens:
+    """The role of who puts virtual tokens before those of a text. The class as it stands puts none."""
+
+    def embedded(self, ids: Tensor, look_up: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the model goes on with: `look_up` gives the embeddings of token ids."""
+        return look_up(ids)
+
+
 class HiddenStates:
     """The role of who returns the hidden states of all blocks. The class as it stands does not."""
 

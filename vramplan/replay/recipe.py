@@ -16,13 +16,14 @@ def recipe_of(setup: Setup, precision: Precision, *, evaluates: bool = False) ->
     """What the model's forward pass needs to know, in training or in eval mode."""
     model, p = setup.model, setup.dropout
     shared = setup.stage is not None or (setup.split is not None and setup.split.context > 1)
+    before = 0 if setup.adapter is None else setup.adapter.tokens_before
     part = slice_of(setup) if shared or reads_slice(model.family) else Slice()
     return Recipe(
         slice=part,
         shape=model,
         weight_dtype=precision.weights,
         loaded_dtype=precision.frozen or precision.stored,
-        sequence_length=setup.sequence_length // part.context,
+        sequence_length=setup.sequence_length // part.context + before,
         image_size=setup.image_size,
         vision_attention_dropout=model.vision_attention_dropout if p is None else p,
         attention=setup.attention,
@@ -33,7 +34,7 @@ def recipe_of(setup: Setup, precision: Precision, *, evaluates: bool = False) ->
         hidden_dropout=model.hidden_dropout if p is None else p,
         recomputes_core=any(segment.selects == CORE for segment in setup.segments),
         activation_dropout=model.activation_dropout if p is None else p,
-        target_length=setup.target_length,
+        target_length=setup.target_length or (setup.sequence_length if before else None),
         padded=setup.padded,
         masked=setup.loss in MASKED,
         packed=setup.packed,

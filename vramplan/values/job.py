@@ -32,7 +32,7 @@ class Assumption(NamedTuple):
 class Adapter(NamedTuple):
     """Small weights that are trained beside a frozen model, as PEFT has them."""
 
-    kind: str  # lora | dora | ia3 | oft
+    kind: str  # a word of vramplan/options/words.py, ADAPTERS
     rank: int  # of lora and dora; of oft the edge of a block; 0 of ia3, which has vectors
     targets: tuple[str, ...]  # linear layers by the ends of their names, or all-linear
     feedforward_targets: tuple[str, ...] = ()  # ia3: those of them whose input is scaled, not their output
@@ -41,6 +41,14 @@ class Adapter(NamedTuple):
     dropout: float = 0.0
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
     kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
+    virtual_tokens: int = 0  # of kinds that train tokens in place of layers
+    encoder_hidden_size: int | None = None  # of what makes these tokens of an embedding; None: nothing does
+    prefix_projection: bool = False  # prefix-tuning: whether something does
+
+    @property
+    def tokens_before(self) -> int:
+        """Virtual tokens that stand before those of a text: a prefix is keys and values, and no tokens."""
+        return 0 if self.kind == "prefix-tuning" else self.virtual_tokens
 
 
 class FakeQuantization(NamedTuple):
@@ -55,10 +63,16 @@ class FakeQuantization(NamedTuple):
     skips: bool = False  # layers whose width is no multiple of the groups stay as they are
 
 
-LORA_LACKS = ("feedforward_targets",)
+OF_ENCODER = ("encoder_hidden_size", "prefix_projection")
+OF_TOKENS = ("virtual_tokens", *OF_ENCODER)
+OF_LAYERS = ("targets", "feedforward_targets", "rank", "alpha", "dropout", "kernels")
+LORA_LACKS = ("feedforward_targets", *OF_TOKENS)
 ADAPTER_LACKS = {
-    "ia3": ("rank", "alpha", "dropout", "kernels"),
+    "ia3": ("rank", "alpha", "dropout", "kernels", *OF_TOKENS),
     "oft": ("alpha", "dropout", "kernels", *LORA_LACKS),
+    "prompt-tuning": (*OF_LAYERS, *OF_ENCODER),
+    "p-tuning": (*OF_LAYERS, "prefix_projection"),
+    "prefix-tuning": OF_LAYERS,
 }
 """Keys of an adapter that have no meaning for its kind; all others lack LORA_LACKS."""
 

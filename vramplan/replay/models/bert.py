@@ -24,6 +24,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
@@ -151,6 +152,7 @@ class Bert:
     selective: tuple[str, ...] = SELECTIVE
     compiled_graphs: int | None = 1
     takes_padding = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -261,7 +263,7 @@ class Bert:
         types = tape.new("gather", (1, length), INT64, False)
         _token_types = types.alias((batch, length), (0, 1), None)
         _token_types.batched = True
-        _words = embedding(input_ids, self.word_embeddings)
+        _words = words(input_ids, self.word_embeddings)
         _types = embedding(_token_types, self.token_type_embeddings)
         embeddings = add(_words, _types)
         _positions = embedding(tape.constant((1, length), INT64, False), self.position_embeddings)

@@ -22,9 +22,9 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, bloom_gelu, dropout
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import baddbmm, matmul
 from vramplan.replay.operators.views import select, to, transpose, view
@@ -124,6 +124,7 @@ class Bloom:
     peaks_published = True
     masks_positions = False
     takes_padding = True
+    takes_virtual_tokens = True
     block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
@@ -151,7 +152,7 @@ class Bloom:
     def transformer(self, input_ids: Tensor) -> Tensor:
         """BloomModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.word_embeddings)
+        _embeds = words(input_ids, self.word_embeddings)
         hidden = self.word_embeddings_layernorm(_embeds)
         if recipe.padded:
             alibi = padded_alibi(hidden, recipe.shape.attention_heads)

@@ -259,6 +259,11 @@ def takes_packing(name: str) -> bool:
     return own(name, "takes_packing", False) is True
 
 
+def takes_virtual_tokens(name: str) -> bool:
+    """Whether the family's code asks who puts virtual tokens before those of a text: `takes_virtual_tokens`."""
+    return getattr(family(name), "takes_virtual_tokens", False) is True
+
+
 def masks_padding(shape: ModelShape, length: int) -> bool:
     """Whether the family's code makes the mask of padded sequences in the replay."""
     return takes_padding(shape.family)

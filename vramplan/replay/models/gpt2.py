@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
@@ -142,6 +143,7 @@ class GPT2:
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
     takes_padding = True
+    takes_virtual_tokens = True
     takes_packing = True
     # the loss is a graph of its own: its look-up finds no type in the class's name and warns (modeling_utils.py,
     # PreTrainedModel.loss_function), which ends the first graph
@@ -166,7 +168,7 @@ class GPT2:
     def transformer(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """GPT2Model.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.wte)
+        _embeds = words(input_ids, self.wte)
         if position_ids is None:
             position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         _position_embeds = embedding(position_ids, self.wpe)

@@ -32,7 +32,7 @@ from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
-from vramplan.replay.observers import Sharding, Trained
+from vramplan.replay.observers import Sharding, Trained, VirtualTokens
 from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD, scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar, neg
 from vramplan.replay.operators.ends import embedding
@@ -298,6 +298,7 @@ class Llama:
     head_losses = HEAD_LOSSES
     own_units = (EMBEDDINGS, HEAD)
     takes_padding = True
+    takes_virtual_tokens = True
     takes_packing = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block: type[Block] = Block
@@ -350,8 +351,12 @@ class Llama:
     def embedded(self, input_ids: Tensor) -> Tensor:
         """The embeddings of the tokens."""
         table, sharding = self.embed_tokens, self.tape.role(Sharding)
-        found: Tensor = sharding.within(EMBEDDINGS, lambda ids: embedding(ids, table), input_ids)
-        return found
+
+        def look_up(ids: Tensor) -> Tensor:
+            found: Tensor = sharding.within(EMBEDDINGS, lambda ids: embedding(ids, table), ids)
+            return found
+
+        return self.tape.role(VirtualTokens).embedded(input_ids, look_up)
 
     def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The masks of blocks without and with a window."""

@@ -27,8 +27,8 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import cached
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, dropout, mul
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
@@ -131,6 +131,7 @@ class NeoX(Positions):
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     takes_padding = True
+    takes_virtual_tokens = True
     takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -159,7 +160,7 @@ class NeoX(Positions):
     def gpt_neox(self, input_ids: Tensor) -> Tensor:
         """GPTNeoXModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_in)
+        _embeds = words(input_ids, self.embed_in)
         position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         hidden = dropout(_embeds, recipe.hidden_dropout)

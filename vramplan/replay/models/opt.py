@@ -23,6 +23,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import cached
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view
@@ -110,6 +111,7 @@ class OPT:
     no_rounded_tables = "whose positions are asked of a class of its own (OPTLearnedPositionalEmbedding)"
     head_losses = HEAD_LOSSES
     takes_padding = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -142,7 +144,7 @@ class OPT:
     def decoder(self, input_ids: Tensor, given: Tensor | None = None) -> Tensor:
         """OPTDecoder.forward."""
         tape, recipe = self.tape, self.recipe
-        embeds = embedding(input_ids, self.embed_tokens)
+        embeds = words(input_ids, self.embed_tokens)
         _ones = given if recipe.padded and given is not None else tape.new("ones", input_ids.shape, FP32, True)
         position_ids = tape.new("cumsum", input_ids.shape, _ones.dtype, True)
         position_ids = to(add_scalar(mul(position_ids, _ones)), INT64)

@@ -27,8 +27,8 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import cached
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, dropout
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
@@ -121,6 +121,7 @@ class Phi(Positions):
     compiled_graphs = 1
     head_losses = HEAD_LOSSES_WITH_BIAS
     takes_padding = True
+    takes_virtual_tokens = True
     takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -153,7 +154,7 @@ class Phi(Positions):
     def model(self, input_ids: Tensor) -> Tensor:
         """PhiModel.forward."""
         tape, recipe = self.tape, self.recipe
-        embeds = embedding(input_ids, self.embed_tokens)
+        embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         mask = mask_of(embeds, recipe)
         embeds = dropout(embeds, recipe.embedding_dropout)

@@ -29,8 +29,8 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import cached
 from vramplan.replay.models.windows import masks_of
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, dropout, mul
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
@@ -142,6 +142,7 @@ class Phi3(Positions):
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     takes_padding = True
+    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
 
@@ -171,7 +172,7 @@ class Phi3(Positions):
     def model(self, input_ids: Tensor) -> Tensor:
         """Phi3Model.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
         hidden = _embeds

@@ -25,6 +25,7 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import entered
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.biased import (
@@ -342,6 +343,7 @@ class T5:
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     block_lists = ("encoder.block", "decoder.block")
     takes_padding = True
+    takes_virtual_tokens = True
     reads_first_stack = True
     asks_for_checkpoints = True  # T5Attention.forward: whether its bias of zeros needs a gradient
     block_returns = 3  # the position biases of both attentions too; source: modeling_t5.py, T5Block.forward
@@ -385,7 +387,7 @@ class T5:
         """T5Stack.forward: the encoder, or the decoder that attends to what the encoder gave."""
         tape, recipe = self.tape, self.recipe
         shape, decodes = recipe.shape, encoder is not None
-        _embeds = embedding(ids, self.shared)
+        _embeds = embedding(ids, self.shared) if decodes else words(ids, self.shared)
         masks = self.masks(_embeds, encoder)
         segments = split_at(recipe.segments, shape.layers)[decodes]
         handed = {"mask": masks[0], "encoder": encoder, "cross_mask": masks[1]}

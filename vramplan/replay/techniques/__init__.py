@@ -234,9 +234,15 @@ OBJECTIVES = {
 """Losses that the training loop makes when the model has returned, and who makes them."""
 
 
+PROMPTED = "vramplan.replay.techniques.virtual_tokens:Prompted"
+
+
 def objective_of(setup: Setup, tape: Tape, recipe: Recipe) -> Objective:
     """What the model is given, and how its loss comes to be."""
-    objective: type[Objective] = imported(OBJECTIVES[setup.loss]) if setup.loss in OBJECTIVES else Objective
+    address = OBJECTIVES.get(setup.loss)
+    if setup.adapter is not None and setup.adapter.tokens_before:  # of which no loss beside the model's own is
+        address = PROMPTED
+    objective: type[Objective] = Objective if address is None else imported(address)
     return objective(setup, tape, recipe)
 
 

@@ -48,6 +48,8 @@ class TrainsLess(Technique):
         """The optimizer has its parameters in the order of the modules."""
         if self.setup.quantization == GPTQ:
             self.tape.parameters[:] = in_their_order(self.tape.parameters, OWN)
+        if self.setup.adapter is not None and self.setup.adapter.virtual_tokens:  # what makes them is a module behind
+            self.tape.parameters.sort(key=lambda one: OWN in one.part)
 
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What quantized weights share."""

@@ -1,0 +1,67 @@
+"""What a job says of virtual tokens, and what they do not go together with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.fields import Fields
+from vramplan.job.read import RawJob
+from vramplan.options import words
+from vramplan.replay.models.capable import masks_padding, takes_virtual_tokens
+from vramplan.values.job import ADAPTER_LACKS, Assumption
+from vramplan.values.model import ModelShape
+
+USUAL = 20
+CLASSIFIERS = ("classifier", "score")  # peft, peft_model.py, PeftModelForSequenceClassification: trained in full
+TASKS = ("lm", "cls", "seq2seq")
+"""Of PEFT's classes for virtual tokens: those whose models Transformers makes a loss with."""
+
+OWN_LOSSES = ("standard", "fp32-logits", "classification", words.HALF_LOGITS, "chunked:N", "fused")
+"""Losses in the model's own forward pass, which is given labels that are as long as its logits."""
+
+
+def number_of(raw: RawJob) -> int:
+    """How many virtual tokens stand before those of the text, as a job says it or leaves it out."""
+    if raw.adapter is None or raw.adapter_kind not in words.EMBEDDED_PROMPTS:
+        return 0
+    return raw.adapter_virtual_tokens or USUAL
+
+
+def read(raw: RawJob, fields: Fields, model: ModelShape, loss: str, told: list[Assumption]) -> dict[str, Any]:
+    """The fields of an adapter that only such kinds have; what is wrong is refused."""
+    kind = raw.adapter_kind
+    assert kind is not None
+    for key in ADAPTER_LACKS[kind]:
+        if fields.given(key):
+            fields.refuse(key, f"has no meaning for {kind}", hint="leave it out")
+    check(raw, fields, model, kind, loss)
+    number, width = raw.adapter_virtual_tokens, None
+    if number is None:
+        number = USUAL
+        told.append(Assumption("adapter.virtual_tokens", USUAL, "PEFT has no default; its examples have so many"))
+    if kind == "p-tuning":
+        width = raw.adapter_encoder_hidden_size
+        if width is None:
+            width = model.hidden_size
+            told.append(Assumption("adapter.encoder_hidden_size", width, "PEFT's own: the width of the embeddings"))
+    return {"virtual_tokens": number, "encoder_hidden_size": width}
+
+
+def check(raw: RawJob, fields: Fields, model: ModelShape, kind: str, loss: str) -> None:
+    """Refuse what PEFT does not run, and what is not modelled."""
+    if model.published_family is not None:
+        fields.refuse("kind", f"{kind} is PEFT's, over models of Transformers", hint="runtime: transformers")
+    elif model.task not in TASKS or model.takes_audio:
+        message = f"PEFT has no class that puts virtual tokens before the inputs of {model.name} (task {model.task})"
+        fields.refuse("kind", message, hint="use lora")
+    elif not takes_virtual_tokens(model.family) or model.takes_images:
+        fields.refuse("kind", f"{kind} is not modelled for {model.transformers_model_type}", hint="use lora")
+    if raw.packing:
+        message = "true means nothing beside virtual tokens: PEFT drops positions, and sequences would see each other"
+        raw.fields.refuse("packing", message, hint="leave it out")
+    length = (raw.sequence_length or 0) + number_of(raw)
+    if raw.padding == "right" and raw.attention != "flash" and not masks_padding(model, length):
+        raw.fields.refuse("padding", f"right is not modelled with {kind} for {model.code}", hint="attention: flash")
+    if words.pattern_word(loss) not in OWN_LOSSES:
+        message = f"{loss} is not modelled with {kind}: logits have the virtual tokens too, and labels have not"
+        raw.fields.refuse("loss", message, hint="use standard")

@@ -1,0 +1,34 @@
+"""Virtual tokens of a job, trained by PEFT before a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.values.job import Adapter, ResolvedJob
+
+TASKS = {"lm": "CAUSAL_LM", "cls": "SEQ_CLS", "seq2seq": "SEQ_2_SEQ_LM"}
+
+
+def prompted(job: ResolvedJob, model: Any) -> Any:
+    """The model behind virtual tokens: PEFT makes them fp32, whatever the model is."""
+    import peft
+    import torch
+
+    assert job.adapter is not None
+    made = peft.get_peft_model(model, _config(job.adapter, TASKS[job.model.task]))
+    # numbers of tokens, which are no buffer: they stay on the host where the model has no storages
+    made.prompt_tokens = {name: torch.arange(len(ids), device="cpu") for name, ids in made.prompt_tokens.items()}
+    return made
+
+
+def _config(adapter: Adapter, task: str) -> Any:
+    import peft
+
+    saved = list(adapter.modules_to_save) or None
+    given: dict[str, Any] = {"task_type": task, "num_virtual_tokens": adapter.virtual_tokens, "modules_to_save": saved}
+    if adapter.kind == "prompt-tuning":
+        return peft.PromptTuningConfig(**given)
+    given["encoder_hidden_size"] = adapter.encoder_hidden_size
+    if adapter.kind == "p-tuning":
+        return peft.PromptEncoderConfig(**given)
+    return peft.PrefixTuningConfig(**given, prefix_projection=adapter.prefix_projection)
