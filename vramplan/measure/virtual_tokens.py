@@ -16,6 +16,8 @@ def prompted(job: ResolvedJob, model: Any) -> Any:
 
     assert job.adapter is not None
     made = peft.get_peft_model(model, _config(job.adapter, TASKS[job.model.task]))
+    # the table of the tokens is a module twice, which cannot be put on a device twice where tensors have no data
+    object.__setattr__(made, "word_embeddings", made._modules.pop("word_embeddings"))
     # numbers of tokens, which are no buffer: they stay on the host where the model has no storages
     made.prompt_tokens = {name: torch.arange(len(ids), device="cpu") for name, ids in made.prompt_tokens.items()}
     return made

@@ -98,9 +98,10 @@ class Before(VirtualTokens):
         prompts = self.encoder(first)
         prompts = repeat_samples(prompts, batch)
         prompts = to(prompts, embeds.dtype)
-        self.held.append(prompts)
         own = prompts if self.rows == self.number else narrow(prompts, 1, self.number)
-        return cat([own, embeds], 1)
+        joined = cat([own, embeds], 1)
+        self.held += (prompts, joined)
+        return joined
 
 
 class Prompted(Objective):
