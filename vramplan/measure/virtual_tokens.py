@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.values.job import Adapter, ResolvedJob
+from vramplan.values.job import ResolvedJob
 
 TASKS = {"lm": "CAUSAL_LM", "cls": "SEQ_CLS", "seq2seq": "SEQ_2_SEQ_LM"}
 
@@ -15,7 +15,7 @@ def prompted(job: ResolvedJob, model: Any) -> Any:
     import torch
 
     assert job.adapter is not None
-    made = peft.get_peft_model(model, _config(job.adapter, TASKS[job.model.task]))
+    made = peft.get_peft_model(model, _config(job))
     # the table of the tokens is a module twice, which cannot be put on a device twice where tensors have no data
     object.__setattr__(made, "word_embeddings", made._modules.pop("word_embeddings"))
     # numbers of tokens, which are no buffer: they stay on the host where the model has no storages
@@ -23,11 +23,17 @@ def prompted(job: ResolvedJob, model: Any) -> Any:
     return made
 
 
-def _config(adapter: Adapter, task: str) -> Any:
+def _config(job: ResolvedJob) -> Any:
     import peft
 
-    saved = list(adapter.modules_to_save) or None
-    given: dict[str, Any] = {"task_type": task, "num_virtual_tokens": adapter.virtual_tokens, "modules_to_save": saved}
+    adapter, shape = job.adapter, job.model
+    assert adapter is not None
+    given: dict[str, Any] = {
+        "task_type": TASKS[shape.task],
+        "num_virtual_tokens": adapter.virtual_tokens,
+        "modules_to_save": list(adapter.modules_to_save) or None,
+        "num_attention_heads": shape.attention_heads,  # which PEFT looks for under few names; a prefix alone has any
+    }
     if adapter.kind == "prompt-tuning":
         return peft.PromptTuningConfig(**given)
     given["encoder_hidden_size"] = adapter.encoder_hidden_size

@@ -19,9 +19,9 @@ from vramplan.replay.models.part_names import GATED_EXPERTS, ROUTER
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import both_masks, has_window
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, add_scalar, mul, mul_scalar
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import divide, gather_last, sigmoid, sum_last
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -158,6 +158,7 @@ class Afmoe(Llama):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     not_adapted = ("gate",)
     no_all_linear = "whose router is a linear layer that PEFT adapts by its parameter"
     keeps_fp32 = True  # norms and biases, `_keep_in_fp32_modules`
@@ -179,7 +180,7 @@ class Afmoe(Llama):
         """AfmoeModel.forward."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         masks = both_masks(_embeds, recipe._replace(packed=False))  # they are made without the position ids
         hidden = mul_scalar(_embeds) if shape.scaled_embeddings else _embeds

@@ -69,6 +69,7 @@ class Bamba(Recurrent, PartlyTurned):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     holds_outputs = True  # of attention its weights, until the next block has returned
 
     @staticmethod

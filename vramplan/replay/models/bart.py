@@ -14,6 +14,7 @@ from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, Layer
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
+from vramplan.replay.observers import VirtualTokens
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.ends import embedding
@@ -190,7 +191,7 @@ class Bart:
     def encode(self, input_ids: Tensor) -> Tensor:
         """BartEncoder.forward: positions are looked up for each sample."""
         tape, recipe = self.tape, self.recipe
-        _embeds = self.words(input_ids)
+        _embeds = tape.role(VirtualTokens).embedded(input_ids, self.words)
         _positions = self.look_up(tape.new("add", input_ids.shape, INT64, True))
         norm = self.norm()
         segments = split_at(recipe.segments, recipe.shape.layers)[0]

@@ -261,7 +261,7 @@ def takes_packing(name: str) -> bool:
 
 def takes_virtual_tokens(name: str) -> bool:
     """Whether the family's code asks who puts virtual tokens before those of a text: `takes_virtual_tokens`."""
-    return getattr(family(name), "takes_virtual_tokens", False) is True
+    return own(name, "takes_virtual_tokens", False) is True
 
 
 def masks_padding(shape: ModelShape, length: int) -> bool:

@@ -28,9 +28,9 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import cached
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, dropout, mul
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.expert_loops import mul_in_place, norm_1, product, select_one
 from vramplan.replay.operators.experts import divide, index_rows, top_k
 from vramplan.replay.operators.indexing import split_with_sizes
@@ -201,6 +201,7 @@ class Dbrx(Positions):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     block_lists = ("blocks",)
     loops_over_experts = True
@@ -228,7 +229,7 @@ class Dbrx(Positions):
     def model(self, input_ids: Tensor) -> Tensor:
         """DbrxModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.wte)
+        _embeds = words(input_ids, self.wte)
         position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds

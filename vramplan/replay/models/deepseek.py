@@ -18,10 +18,10 @@ from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_scalar, masked_fill, mul, mul_scalar
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import div_in_place, gather_last, sigmoid, sum_last, top_k
 from vramplan.replay.operators.latent import (
     COMPLEX64,
@@ -333,6 +333,7 @@ class DeepSeek(Llama):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     package_flash = (
         "the flash-attn package takes values that are padded to the length of queries and keys; composed, and never "
         "traced"
@@ -362,7 +363,7 @@ class DeepSeek(Llama):
     def model(self, input_ids: Tensor) -> Tensor:
         """DeepseekV3Model.forward, DeepseekV2Model.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds

@@ -49,6 +49,7 @@ class Ernie(Olmo2):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     float_block = Block
 

@@ -32,10 +32,10 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_in_place, dropout
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import index_one, scale_in_place
 from vramplan.replay.operators.masked_attention import broadcast_matmul
 from vramplan.replay.operators.normalised import softmax
@@ -199,6 +199,7 @@ class Falcon(Positions):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     no_float8 = "whose code writes over what Float8Linear gives (autograd forbids it)"
 
@@ -239,7 +240,7 @@ class Falcon(Positions):
     def transformer(self, input_ids: Tensor) -> Tensor:
         """FalconModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.word_embeddings)
+        _embeds = words(input_ids, self.word_embeddings)
         alibi: Tensor | None = None
         if recipe.shape.positions == "alibi":
             if not recipe.padded and recipe.loss not in SCORED:  # whose inputs come with a mask of ones

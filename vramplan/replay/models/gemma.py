@@ -16,7 +16,7 @@ from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recip
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.observers import Rounding, Sharding
+from vramplan.replay.observers import Rounding, Sharding, VirtualTokens
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
@@ -41,8 +41,12 @@ class RMSNorm(LlamaRMSNorm):
 
 
 def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
-    """GemmaTextScaledWordEmbedding.forward, of the token embeddings."""
-    return weight.tape.looked_up(scaled_rows(input_ids, weight), weight)
+    """GemmaTextScaledWordEmbedding.forward, of the token embeddings, before which virtual tokens may be."""
+
+    def look_up(ids: Tensor) -> Tensor:
+        return weight.tape.looked_up(scaled_rows(ids, weight), weight)
+
+    return weight.tape.role(VirtualTokens).embedded(input_ids, look_up)
 
 
 def scaled_rows(input_ids: Tensor, weight: Parameter) -> Tensor:
@@ -103,6 +107,7 @@ class Gemma(Positions):
     takes_padding = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

@@ -129,6 +129,7 @@ class Gemma2(Positions):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
 
     @staticmethod
     def full_blocks(shape: ModelShape) -> int:

@@ -100,6 +100,7 @@ class Gemma3(Positions):
     takes_padding = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

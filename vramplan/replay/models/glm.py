@@ -28,8 +28,8 @@ from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, mul, neg
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import every_second, stack_last
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape
@@ -125,6 +125,7 @@ class Glm(Positions):
     takes_padding = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
+    takes_virtual_tokens = True
     block = Block
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -153,7 +154,7 @@ class Glm(Positions):
     def model(self, input_ids: Tensor) -> Tensor:
         """GlmModel.forward."""
         tape, recipe, block = self.tape, self.recipe, self.block
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds

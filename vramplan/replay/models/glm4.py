@@ -47,6 +47,7 @@ class Glm4(glm.Glm):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block = Block
 
 

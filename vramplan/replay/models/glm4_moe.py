@@ -30,6 +30,7 @@ class Glm4Moe(deepseek.DeepSeek):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block = Block
 
     @staticmethod

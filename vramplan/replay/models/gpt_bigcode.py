@@ -14,6 +14,7 @@ from vramplan.replay.models.gpt2 import GPT2, mask_of
 from vramplan.replay.models.llama import eager_attention, fused_attention
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, SELECTIVE, LayerNorm, Linear, Recipe, in_tiles
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.ends import embedding
@@ -120,6 +121,7 @@ class GPTBigCode(GPT2):
     block_lists = ("h",)
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
 
     def buffers(self) -> list[int]:
@@ -129,7 +131,7 @@ class GPTBigCode(GPT2):
     def transformer(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """GPTBigCodeModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.wte)
+        _embeds = words(input_ids, self.wte)
         if position_ids is None:
             position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         mask = mask_of(_embeds, recipe)

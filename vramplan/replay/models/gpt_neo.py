@@ -24,6 +24,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.biased import where
@@ -139,6 +140,7 @@ class GPTNeo:
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     head_losses = HEAD_LOSSES
     takes_padding = takes_packing = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -160,7 +162,7 @@ class GPTNeo:
     def transformer(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """GPTNeoModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.wte)
+        _embeds = words(input_ids, self.wte)
         if position_ids is None:
             position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         mask = mask_of(_embeds, recipe)

@@ -15,9 +15,9 @@ from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.indexing import every_second
 from vramplan.replay.operators.normalised import softmax
@@ -181,6 +181,7 @@ class GptOss(Llama):
         "(kernels-community/vllm-flash-attn3); composed, and never traced"
     )
     takes_padding = takes_packing = True
+    takes_virtual_tokens = True
     head_losses = HEAD_LOSSES
 
     @staticmethod
@@ -195,7 +196,7 @@ class GptOss(Llama):
         """
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         one_sequence = recipe._replace(packed=False)
         masks = mask_of(_embeds, one_sequence), mask_of(_embeds, one_sequence)

@@ -25,10 +25,10 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import cat, contiguous, narrow, to, transpose, view
@@ -160,6 +160,7 @@ class GPTJ:
     bounded_positions = True
     head_losses = HEAD_LOSSES_WITH_BIAS
     takes_padding = takes_packing = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -184,7 +185,7 @@ class GPTJ:
     def transformer(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """GPTJModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.wte)
+        _embeds = words(input_ids, self.wte)
         places = tape.new("arange", (1, input_ids.shape[1]), INT64, False) if position_ids is None else position_ids
         mask = mask_of(_embeds, recipe)
         state = [dropout(_embeds, recipe.embedding_dropout)]

@@ -29,6 +29,7 @@ class Granite(Llama):
     scales_logits = True
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block = Block
 

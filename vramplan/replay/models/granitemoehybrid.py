@@ -120,6 +120,7 @@ class GraniteMoeHybrid(Recurrent, Granite):
     scales_logits = True
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:

@@ -93,6 +93,7 @@ class Jamba(Recurrent):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> tuple[bool, bool]:

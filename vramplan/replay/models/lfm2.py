@@ -141,6 +141,7 @@ class Lfm2(Recurrent):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block: type[Block] = Block
 
     @staticmethod

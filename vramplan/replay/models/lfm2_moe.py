@@ -84,6 +84,7 @@ class Lfm2Moe(lfm2.Lfm2):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block = Block
 
     @staticmethod

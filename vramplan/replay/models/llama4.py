@@ -19,6 +19,7 @@ from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, Linear, Rec
 from vramplan.replay.models.part_names import DOWN, GATE_UP
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer, Trained
 from vramplan.replay.operators.elementwise import (
     add,
@@ -31,7 +32,6 @@ from vramplan.replay.operators.elementwise import (
     pow_scalar,
     rsqrt,
 )
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
@@ -226,6 +226,7 @@ class Llama4(Llama):
 
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     has_tensor_plan = True  # configuration_llama4.py; torchtune, models/llama4/_parallelism.py, decoder_only_tp_plan
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
     head_losses = HEAD_LOSSES
@@ -254,7 +255,7 @@ class Llama4(Llama):
         """Its forward, which makes a mask of each kind."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         masks = self.chunk_mask(_embeds), mask_of(_embeds, recipe)
         hidden = _embeds

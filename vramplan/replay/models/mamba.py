@@ -13,8 +13,8 @@ from vramplan.replay.models.modules import SELECTIVE, Output, Recipe, RMSNorm, o
 from vramplan.replay.models.recurrent import Recurrent
 from vramplan.replay.models.selective_scan import SelectiveMixer
 from vramplan.replay.models.state_space import space_of
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
@@ -69,6 +69,7 @@ class Mamba(Recurrent):
     has_tensor_plan = False
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     masks_positions = False
     casts_logits = True
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
@@ -104,7 +105,7 @@ class Mamba(Recurrent):
     def model(self, input_ids: Tensor) -> Tensor:
         """MambaModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         hidden = _embeds
         mask = self.padding
 

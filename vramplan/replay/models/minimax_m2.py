@@ -56,6 +56,7 @@ class MiniMaxM2(mixtral.Mixtral):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block = Block
 
     @staticmethod

@@ -54,6 +54,7 @@ class Mistral4(deepseek.DeepSeek):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block = Block
 
     def router_biases(self) -> list[int]:

@@ -13,9 +13,9 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.part_names import NUMBERED_EXPERTS
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Tensor
@@ -84,6 +84,7 @@ class Mixtral(Llama):
     knows_old_code = True
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block: type[Block] = Block
 
     @staticmethod
@@ -100,7 +101,7 @@ class Mixtral(Llama):
     def model(self, input_ids: Tensor) -> Tensor:
         """MixtralModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.positions
         if position_ids is None:
             position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)

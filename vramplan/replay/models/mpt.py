@@ -23,9 +23,9 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, dropout, masked_fill, mul_scalar
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
@@ -129,6 +129,7 @@ class MPT:
     """MptForCausalLM, with its loss."""
 
     masks_positions = False
+    takes_virtual_tokens = True
     block_lists = ("blocks",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
@@ -161,7 +162,7 @@ class MPT:
     def transformer(self, input_ids: Tensor) -> Tensor:
         """MptModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.wte)
+        _embeds = words(input_ids, self.wte)
         hidden = _embeds
         alibi = alibi_tensor(tape, recipe.shape.attention_heads, recipe.shape.max_positions)
         mask = to(causal_mask(_embeds), BOOL)

@@ -27,8 +27,8 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.modules import RMSNorm as PlainRMSNorm
 from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import Mixer
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor
@@ -149,6 +149,7 @@ class NemotronH(Recurrent):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     casts_logits = True
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
     all_linear_of = ("oft",)  # tuners/tuners_utils.py, _check_lora_target_modules_mamba, looks at LoRA and its kin
@@ -175,7 +176,7 @@ class NemotronH(Recurrent):
         """NemotronHModel.forward."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         hidden = _embeds
         position_ids = self.position_ids(input_ids)
         masks = {FULL: mask_of(_embeds, recipe), SPACE: recurrent_mask(self.padding)}

@@ -17,9 +17,9 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, in_tiles, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, both_masks, has_window
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor
@@ -132,6 +132,7 @@ class Olmo2(Llama):
 
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     head_losses = HEAD_LOSSES
     float_block: type[FloatBlock] = Block
 
@@ -159,7 +160,7 @@ class Olmo2(Llama):
         Source: transformers/models/olmo2/modeling_olmo2.py and olmo3/modeling_olmo3.py.
         """
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         masks = self.masks(_embeds)
         hidden = _embeds

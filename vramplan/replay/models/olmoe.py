@@ -33,6 +33,7 @@ class Olmoe(QwenMoe):
 
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     head_losses = HEAD_LOSSES
     separates_experts = True
     knows_old_code = True

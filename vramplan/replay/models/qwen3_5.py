@@ -22,6 +22,7 @@ class Qwen35(Qwen3VL):
     selective = SELECTIVE_OP
     has_tensor_plan = True  # configuration_qwen3_5.py; the delta nets, whose results are gathered, count as whole
     takes_padding = True
+    takes_virtual_tokens = True
     head_losses = ("half-logits", "chunked:N", "fused")
     takes_samples_apart = True  # each_image
     kept_of_samples = (INT64.itemsize,)  # rope_deltas

@@ -21,8 +21,8 @@ from vramplan.replay.models.projections import three
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.recurrent import recurrent_mask
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, mul, mul_scalar
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -130,6 +130,7 @@ class Qwen3Next(Llama):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     padding: Tensor | None = None  # the mask that comes with padded sequences
 
     @staticmethod
@@ -166,7 +167,7 @@ class Qwen3Next(Llama):
         """Qwen3NextModel.forward, Qwen3_5TextModel.forward."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         masks = mask_of(_embeds, recipe), recurrent_mask(self.padding)
         hidden = _embeds

@@ -22,9 +22,9 @@ from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
+from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, mul
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import to, view
@@ -135,6 +135,7 @@ class QwenMoe(Llama):
     with_old_attention: tuple[str, ...] = ("qwen2_moe",)
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     block: type[Block] = Block
 
     @staticmethod
@@ -150,7 +151,7 @@ class QwenMoe(Llama):
     def model(self, input_ids: Tensor) -> Tensor:
         """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.positions
         if position_ids is None:
             position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)

@@ -90,6 +90,7 @@ class StableLm(PartlyTurned):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block = Block
 

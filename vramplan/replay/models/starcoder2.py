@@ -12,8 +12,8 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, in_tiles
 from vramplan.replay.models.windows import masks_of
+from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, dropout
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 
@@ -77,12 +77,13 @@ class Starcoder2(Llama):
 
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     head_losses = HEAD_LOSSES
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Starcoder2Model.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = words(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
         mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
         hidden = dropout(_embeds, recipe.embedding_dropout)
