@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job import on_demand
 from vramplan.job.behaviour import under
+from vramplan.options import words
 from vramplan.replay.models import hands_groups_on, has_own_core, is_own_code
 from vramplan.replay.models.capable import (
     calls_flash,
@@ -104,6 +105,8 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     obstacle = _flash_obstacle(model, gpu, precision)
     if resolver.raw.padding == "right" and given != "flash":
         obstacle = obstacle or "it takes no mask, which padded sequences need"
+    elif resolver.raw.adapter_kind == words.PREFIX and given != "flash":
+        obstacle = obstacle or "it takes no mask, which a prefix before the tokens needs"
     elif resolver.raw.packing and given != "flash":
         obstacle = obstacle or "it takes no mask, which keeps packed sequences apart"
     if given == "flash":
@@ -172,6 +175,7 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
         or under(resolver.runtime).has_own_attention
         or raw.padding not in (None, "none")
         or raw.packing
+        or raw.adapter_kind == words.PREFIX
         or model.task != "lm"
         or resolver.old_code.repeats_keys
     ):

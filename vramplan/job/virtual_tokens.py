@@ -7,12 +7,13 @@ from typing import Any
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.options import words
-from vramplan.replay.models.capable import masks_padding, takes_virtual_tokens
+from vramplan.replay.models.capable import masks_padding, takes_prefix, takes_virtual_tokens
 from vramplan.values.job import ADAPTER_LACKS, Assumption
 from vramplan.values.model import ModelShape
 
 USUAL = 20
 CLASSIFIERS = ("classifier", "score")  # peft, peft_model.py, PeftModelForSequenceClassification: trained in full
+NO_CHECKPOINTS = "PEFT refuses gradient checkpointing, which has no place for the cache of a prefix"
 TASKS = ("lm", "cls", "seq2seq")
 """Of PEFT's classes for virtual tokens: those whose models Transformers makes a loss with."""
 
@@ -44,7 +45,37 @@ def read(raw: RawJob, fields: Fields, model: ModelShape, loss: str, told: list[A
         if width is None:
             width = model.hidden_size
             told.append(Assumption("adapter.encoder_hidden_size", width, "PEFT's own: the width of the embeddings"))
-    return {"virtual_tokens": number, "encoder_hidden_size": width}
+    projects = kind == words.PREFIX and raw.adapter_prefix_projection is True
+    if kind == words.PREFIX:
+        check_prefix(raw, fields, model, told)
+        if fields.given("encoder_hidden_size") and not projects:
+            fields.refuse("encoder_hidden_size", "has no meaning without prefix_projection", hint="leave it out")
+    if projects:
+        width = raw.adapter_encoder_hidden_size
+        if width is None:
+            width = model.key_value_heads * model.head_size
+            told.append(Assumption("adapter.encoder_hidden_size", width, "PEFT's own: the width of keys"))
+    return {"virtual_tokens": number, "encoder_hidden_size": width, "prefix_projection": projects}
+
+
+def check_prefix(raw: RawJob, fields: Fields, model: ModelShape, told: list[Assumption]) -> None:
+    """Refuse what a cache that is given does not go together with; checkpoints that nobody asked for are none."""
+    if not takes_prefix(model.family) or model.task == "seq2seq":
+        message = f"{words.PREFIX} is not modelled for {model.transformers_model_type} and the task {model.task}"
+        fields.refuse("kind", message, hint="use prompt-tuning")
+    elif model.sliding_window is not None:
+        message = f"{words.PREFIX} is not modelled with the sliding window of {model.name}"
+        fields.refuse("kind", message, hint="use prompt-tuning")
+    if raw.use_cache:
+        message = f"true is not modelled with {words.PREFIX}, which gives the model a cache of its own"
+        raw.fields.refuse("use_cache", message, hint="leave it out")
+    given = raw.activation_checkpointing
+    if given is None:
+        raw.activation_checkpointing = "none"
+        told.append(Assumption("activation_checkpointing", "none", NO_CHECKPOINTS))
+    elif given != "none":
+        message = f"{given} does not go with {words.PREFIX}: {NO_CHECKPOINTS}"
+        raw.fields.refuse("activation_checkpointing", message, hint="use none, or prompt-tuning")
 
 
 def check(raw: RawJob, fields: Fields, model: ModelShape, kind: str, loss: str) -> None:

@@ -205,6 +205,7 @@ class KeyValues:
     """The role of who keeps the keys and values of each block, or its states, which the model returns; nobody does."""
 
     keeps = False
+    past = 0  # tokens whose keys and values stand before those of the tokens that the model is given
 
     def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """What a block goes on with."""

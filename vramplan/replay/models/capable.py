@@ -264,6 +264,11 @@ def takes_virtual_tokens(name: str) -> bool:
     return own(name, "takes_virtual_tokens", False) is True
 
 
+def takes_prefix(name: str) -> bool:
+    """Whether the family's attention takes keys and values that stand before its own: `takes_prefix`."""
+    return own(name, "takes_prefix", False) is True
+
+
 def masks_padding(shape: ModelShape, length: int) -> bool:
     """Whether the family's code makes the mask of padded sequences in the replay."""
     return takes_padding(shape.family)

@@ -29,7 +29,7 @@ from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import BOOL, INT64, Tensor
+from vramplan.replay.tensors import BOOL, INT64, Tensor, normalised
 
 
 class Attention:
@@ -202,15 +202,36 @@ def mask_of(hidden: Tensor, recipe: Recipe, *, windowed: bool = False) -> Tensor
         from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
 
         return padded_mask(hidden, causal=True, additive=additive, windowed=windowed)
-    return additive_mask(hidden, recipe) if additive else None
+    if additive:
+        return additive_mask(hidden, recipe)
+    return None if recipe.attention == "flash" else mask_behind_past(hidden)
+
+
+def mask_behind_past(hidden: Tensor) -> Tensor | None:
+    """The boolean mask of fused attention behind keys of earlier tokens, of which each token sees all.
+
+    It is [B, 1, S, P + S], a view of one for all samples; None where there are no such keys.
+    Source: transformers 5.23, masking_utils.py, sdpa_mask and _ignore_causal_mask_sdpa.
+    """
+    tape, past = hidden.tape, hidden.tape.role(KeyValues).past
+    if not past:
+        return None
+    batch, length, _ = hidden.shape
+    whole, shape = (1, 1, length, past + length), (batch, 1, length, past + length)
+    mask = tape.new("le", whole, BOOL, False)
+    return mask.alias(shape, normalised(shape, (0, length * shape[3], shape[3], 1)), None)
 
 
 def causal_mask(hidden: Tensor) -> Tensor:
-    """The additive mask of eager attention: [B, 1, S, S] in the dtype of the embeddings (masking_utils.py)."""
+    """The additive mask of eager attention: [B, 1, S, S] in the dtype of the embeddings (masking_utils.py).
+
+    Behind keys of earlier tokens it is longer by these.
+    """
     tape = hidden.tape
     batch, length, _ = hidden.shape
-    boolean = tape.new("le", (1, 1, length, length), BOOL, False)
-    mask = tape.new("where", (batch, 1, length, length), hidden.dtype, True)
+    seen = length + tape.role(KeyValues).past
+    boolean = tape.new("le", (1, 1, length, seen), BOOL, False)
+    mask = tape.new("where", (batch, 1, length, seen), hidden.dtype, True)
     del boolean
     return mask
 

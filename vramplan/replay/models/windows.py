@@ -6,7 +6,7 @@ the same size anyway, fused attention then has one where it had none.
 
 from __future__ import annotations
 
-from vramplan.replay.models.gpt2 import additive_mask, mask_of
+from vramplan.replay.models.gpt2 import additive_mask, mask_behind_past, mask_of
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.techniques.padding import index_tensors, padded_mask
 from vramplan.replay.tensors import BOOL, Tensor, normalised
@@ -63,7 +63,8 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
     if recipe.attention == "eager":
         full = None if alone else additive_mask(hidden, recipe)
         return full, additive_mask(hidden, recipe) if windows else None
-    return None, reached_mask(hidden, recipe) if windows and not are_alike(recipe) else None
+    full = None if recipe.attention == "flash" else mask_behind_past(hidden)
+    return full, reached_mask(hidden, recipe) if windows and not are_alike(recipe) else None
 
 
 def masks_of_kinds(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | None]:

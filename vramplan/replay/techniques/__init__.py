@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramplan.engines import imported
+from vramplan.options import words
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import (
     DISTILLED,
@@ -234,14 +235,18 @@ OBJECTIVES = {
 """Losses that the training loop makes when the model has returned, and who makes them."""
 
 
-PROMPTED = "vramplan.replay.techniques.virtual_tokens:Prompted"
+OF_VIRTUAL_TOKENS = {
+    **dict.fromkeys(words.EMBEDDED_PROMPTS, "vramplan.replay.techniques.virtual_tokens:Prompted"),
+    words.PREFIX: "vramplan.replay.techniques.prefixes:Prefixed",
+}
+"""Adapters that change what the model is given, and who gives it."""
 
 
 def objective_of(setup: Setup, tape: Tape, recipe: Recipe) -> Objective:
     """What the model is given, and how its loss comes to be."""
     address = OBJECTIVES.get(setup.loss)
-    if setup.adapter is not None and setup.adapter.tokens_before:  # of which no loss beside the model's own is
-        address = PROMPTED
+    if setup.adapter is not None:  # virtual tokens are beside no loss but the model's own
+        address = OF_VIRTUAL_TOKENS.get(setup.adapter.kind, address)
     objective: type[Objective] = Objective if address is None else imported(address)
     return objective(setup, tape, recipe)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques import Technique
@@ -26,9 +27,10 @@ def padded_mask(
     tape = hidden.tape
     batch, length, _ = hidden.shape
     rows = length if queries is None else queries
+    length += tape.role(KeyValues).past
     seen_shape = (1, 1, rows, length if causal else 1)
     _padding = tape.new("to", (batch, length), BOOL, True)
-    _indices = index_tensors(tape, batch, length, queries=queries)
+    _indices = index_tensors(tape, batch, length, queries=rows)
     seen = _within(tape, seen_shape) if windowed else tape.new("le", seen_shape, BOOL, False)
     both = tape.new("bitwise_and", seen_shape, BOOL, False)
     del seen

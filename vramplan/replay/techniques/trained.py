@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from vramplan.engines import imported
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.inputs import inputs_of, make_inputs
@@ -71,6 +72,8 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     by_index = looks_up_4bit(setup.model.family) and not setup.compile
     parts = frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
     kind = AdaptedInTurns if setup.trained_blocks == "badam" else Adapted
+    if adapter.virtual_tokens and not adapter.tokens_before:
+        kind = imported("vramplan.replay.techniques.prefixes:AdaptedByPrefix")
     return kind(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
 
 
