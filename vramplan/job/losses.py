@@ -283,10 +283,11 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
     word = words.pattern_word(loss)
     if resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside:
         _check_outside(resolver, "the Trainer's smoothed labels")
-        if resolver.raw.adapter_kind in words.EMBEDDED_PROMPTS and model.task == "lm":
-            message = (
-                f"the Trainer takes labels of the text alone, and logits of {resolver.raw.adapter_kind} are longer"
-            )
+        if resolver.raw.adapter_kind in words.VIRTUAL_TOKENS:
+            kind = resolver.raw.adapter_kind
+            message = f"the Trainer's smoothed labels are not modelled with {kind}"
+            if kind in words.EMBEDDED_PROMPTS and model.task == "lm":
+                message = f"the Trainer's smoothed labels are those of the text alone, and logits of {kind} are longer"
             fields.refuse("label_smoothing", message, hint="leave it out")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")

@@ -125,6 +125,7 @@ class Bloom:
     masks_positions = False
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"

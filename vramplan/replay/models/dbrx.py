@@ -201,7 +201,6 @@ class Dbrx(Positions):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
-    takes_virtual_tokens = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     block_lists = ("blocks",)
     loops_over_experts = True

@@ -50,6 +50,7 @@ class Ernie(Olmo2):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     float_block = Block
 

@@ -108,6 +108,7 @@ class Gemma(Positions):
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

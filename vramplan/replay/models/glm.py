@@ -126,6 +126,7 @@ class Glm(Positions):
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block = Block
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -48,6 +48,7 @@ class Glm4(glm.Glm):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block = Block
 
 

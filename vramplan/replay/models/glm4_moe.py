@@ -31,6 +31,7 @@ class Glm4Moe(deepseek.DeepSeek):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block = Block
 
     @staticmethod

@@ -144,6 +144,7 @@ class GPT2:
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
     takes_packing = True
     # the loss is a graph of its own: its look-up finds no type in the class's name and warns (modeling_utils.py,
     # PreTrainedModel.loss_function), which ends the first graph

@@ -122,6 +122,7 @@ class GPTBigCode(GPT2):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
 
     def buffers(self) -> list[int]:

@@ -141,6 +141,7 @@ class GPTNeo:
     head_losses = HEAD_LOSSES
     takes_padding = takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

@@ -161,6 +161,7 @@ class GPTJ:
     head_losses = HEAD_LOSSES_WITH_BIAS
     takes_padding = takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

@@ -49,6 +49,7 @@ class Hunyuan(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block = Block
 

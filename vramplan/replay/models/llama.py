@@ -299,6 +299,7 @@ class Llama:
     own_units = (EMBEDDINGS, HEAD)
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
     takes_packing = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block: type[Block] = Block

@@ -57,6 +57,7 @@ class MiniMaxM2(mixtral.Mixtral):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block = Block
 
     @staticmethod

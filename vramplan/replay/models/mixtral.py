@@ -85,6 +85,7 @@ class Mixtral(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block: type[Block] = Block
 
     @staticmethod

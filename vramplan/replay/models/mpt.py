@@ -130,6 +130,7 @@ class MPT:
 
     masks_positions = False
     takes_virtual_tokens = True
+    takes_prefix = True
     block_lists = ("blocks",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"

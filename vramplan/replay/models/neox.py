@@ -132,6 +132,7 @@ class NeoX(Positions):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
     takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -76,6 +76,7 @@ class Olmo(Olmo2):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     float_block = Block
 

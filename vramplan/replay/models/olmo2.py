@@ -133,6 +133,7 @@ class Olmo2(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     head_losses = HEAD_LOSSES
     float_block: type[FloatBlock] = Block
 

@@ -34,6 +34,7 @@ class Olmoe(QwenMoe):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     head_losses = HEAD_LOSSES
     separates_experts = True
     knows_old_code = True

@@ -112,6 +112,7 @@ class OPT:
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

@@ -122,6 +122,7 @@ class Phi(Positions):
     head_losses = HEAD_LOSSES_WITH_BIAS
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
     takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -143,6 +143,7 @@ class Phi3(Positions):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_virtual_tokens = True
+    takes_prefix = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
 

@@ -136,6 +136,7 @@ class QwenMoe(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     block: type[Block] = Block
 
     @staticmethod

@@ -78,6 +78,7 @@ class Starcoder2(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    takes_prefix = True
     head_losses = HEAD_LOSSES
 
     def model(self, input_ids: Tensor) -> Tensor:

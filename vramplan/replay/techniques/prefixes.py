@@ -19,9 +19,9 @@ from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import tanh
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.indexing import permute, split_along
+from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.ragged import unbind
-from vramplan.replay.operators.views import cat, to, view
+from vramplan.replay.operators.views import cat, split, to, view
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
@@ -70,7 +70,7 @@ class Prefix(KeyValues):
         past = to(past, self.dtype)
         past = view(past, (batch, tokens, PAIR * self.blocks, self.heads, self.head_size))
         past = permute(past, (2, 0, 3, 1, 4))
-        for layer in split_along(past, (PAIR,) * self.blocks, 0):
+        for layer in split(past, PAIR, 0):
             key, value = unbind(layer)
             self.given.append((cat([key], -2), cat([value], -2)))
 
