@@ -97,6 +97,7 @@ UNDECLARED = {
     "modernbert_shared",
     "modernbert_zero",
     "older_releases",
+    "virtual_tokens",
     "tiled",
     *("other_families", "other_families_shared", "other_families_zero"),
 }

@@ -19,8 +19,10 @@ from vramplan.options.words import (
     DISTILLATIONS,
     LATER_TORCH_OPTIMIZERS,
     OTHER_OPTIMIZERS,
+    PREFIX,
     QAT_ACTIVATIONS,
     TORCH_OPTIMIZERS,
+    VIRTUAL_TOKENS,
 )
 from vramplan.replay.techniques.adapters import LORA_PARTS
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
@@ -78,7 +80,7 @@ OPTIMIZERS = (
 )
 OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 """Losses that are made outside of the model, which no rig of several devices has."""
-KINDS = ("lora", "lora", "lora", "dora", "dora", "ia3", "oft")
+KINDS = ("lora", "lora", "lora", "dora", "dora", "ia3", "oft", *VIRTUAL_TOKENS)
 FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
 """Formats of quantization-aware training that fit small layers."""
 LISTS = ("layer_types", "layers_block_type", "mlp_layer_types")
@@ -229,6 +231,8 @@ def _adapter(random: Random) -> Keys:
     """An adapter with what its kind has; of LoRA one of the two matrices may be frozen, or Axolotl's functions run."""
     kind = random.choice(KINDS)
     adapter: Keys = {"kind": kind}
+    if kind in VIRTUAL_TOKENS:
+        return {"adapter": adapter | _virtual_tokens(random, kind)}
     if kind == "oft":
         adapter["rank"] = random.choice([4, 8, 16])
     elif kind != "ia3":
@@ -240,6 +244,16 @@ def _adapter(random: Random) -> Keys:
     if kind == "lora" and random.random() < PROBABILITY:
         return {"adapter": adapter, "frozen": [random.choice(LORA_PARTS)]}
     return {"adapter": adapter}
+
+
+def _virtual_tokens(random: Random, kind: str) -> Keys:
+    """How many they are, and the encoder that makes them where there is one."""
+    found: Keys = {"virtual_tokens": random.choice([1, 5, 20])}
+    if kind == PREFIX and random.random() < 0.4:
+        found["prefix_projection"] = True
+    if (kind == "p-tuning" or "prefix_projection" in found) and random.random() < 0.5:
+        found["encoder_hidden_size"] = random.choice([8, 48])
+    return found
 
 
 def _fake_quantization(random: Random) -> Keys:

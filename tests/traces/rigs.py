@@ -72,6 +72,7 @@ TRANSFORMERS = Rig(
             "electra",
             "modernbert",
             "other_families",
+            "virtual_tokens",
         ),
         "optimizers_more",
         *("preference", "policy", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),

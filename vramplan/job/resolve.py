@@ -16,6 +16,7 @@ from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
+from vramplan.job.virtual_tokens import tokens_before
 from vramplan.options import words
 from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, no_code_for
 from vramplan.replay.models.capable import no_checkpointing, untraced_parts
@@ -64,7 +65,8 @@ class _ReplayResolver(Resolver):
         optimizer, implementation, in_backward = self._stepping(runtime, model, cells)
         attention = attention_of(self, model, gpu, precision)
         sequence_length, image_size = self._sizes(model)
-        model, attention = within_window(self, model, sequence_length, attention)
+        whole_length = sequence_length + tokens_before(raw)  # of what the model is given
+        model, attention = within_window(self, model, whole_length, attention)
         target = self._target(model)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
@@ -114,7 +116,7 @@ class _ReplayResolver(Resolver):
         if self.is_refused or model is None or gpu is None or runtime is None:
             return None
         self._tell_of_the_model(model)
-        self._warn(model, gpu, sequence_length, attention)
+        self._warn(model, gpu, whole_length, attention)
         devices_per_node = devices_per_node_of(self)
         every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
         if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
@@ -443,7 +445,10 @@ class _ReplayResolver(Resolver):
         if sold is not None:
             size = format_gib(gpu.capacity_bytes)
             self.warnings.append(f"{gpu.name} is {size}: cards sold as {sold} GB have {sold} GiB (--gpu '{sold} GiB')")
-        length, most = f"sequence_length {sequence_length}", model.max_positions
+        before = tokens_before(self.raw)
+        length, most = f"sequence_length {sequence_length - before}", model.max_positions
+        if before:
+            length = f"{length} with {before} virtual tokens"
         if sequence_length > most:
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
         if model.linear_attention is not None:

@@ -10,6 +10,7 @@ from vramplan.options import words
 from vramplan.replay.models.capable import masks_padding, takes_prefix, takes_virtual_tokens
 from vramplan.values.job import ADAPTER_LACKS, Assumption
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import ZERO3
 
 USUAL = 20
 CLASSIFIERS = ("classifier", "score")  # peft, peft_model.py, PeftModelForSequenceClassification: trained in full
@@ -21,7 +22,7 @@ OWN_LOSSES = ("standard", "fp32-logits", "classification", words.HALF_LOGITS, "c
 """Losses in the model's own forward pass, which is given labels that are as long as its logits."""
 
 
-def number_of(raw: RawJob) -> int:
+def tokens_before(raw: RawJob) -> int:
     """How many virtual tokens stand before those of the text, as a job says it or leaves it out."""
     if raw.adapter is None or raw.adapter_kind not in words.EMBEDDED_PROMPTS:
         return 0
@@ -87,10 +88,17 @@ def check(raw: RawJob, fields: Fields, model: ModelShape, kind: str, loss: str) 
         fields.refuse("kind", message, hint="use lora")
     elif not takes_virtual_tokens(model.family) or model.takes_images:
         fields.refuse("kind", f"{kind} is not modelled for {model.transformers_model_type}", hint="use lora")
+    width = model.embedding_size or model.hidden_size
+    if kind in words.EMBEDDED_PROMPTS and width != model.hidden_size:
+        message = f"{kind}: PEFT's rows are {model.hidden_size} wide, and the embeddings of {model.name} {width}"
+        fields.refuse("kind", message, hint="use prefix-tuning, or lora")
+    if raw.sharding == ZERO3:
+        message = f"{ZERO3} is not modelled with {kind}, which asks for embeddings outside of the model"
+        raw.fields.refuse("parallel.sharding", message, hint="use zero2 or fsdp")
     if raw.packing:
         message = "true means nothing beside virtual tokens: PEFT drops positions, and sequences would see each other"
         raw.fields.refuse("packing", message, hint="leave it out")
-    length = (raw.sequence_length or 0) + number_of(raw)
+    length = (raw.sequence_length or 0) + tokens_before(raw)
     if raw.padding == "right" and raw.attention != "flash" and not masks_padding(model, length):
         raw.fields.refuse("padding", f"right is not modelled with {kind} for {model.code}", hint="attention: flash")
     if words.pattern_word(loss) not in OWN_LOSSES:

@@ -73,7 +73,8 @@ def strategies_of(job: ResolvedJob) -> tuple[str, ...]:
 
     Of the others those that the runtime has.
     """
-    only_stored = no_checkpointing(job.model.family) or (job.compile and job.adapter is not None)
+    adapter = job.adapter
+    only_stored = no_checkpointing(job.model.family) or (adapter is not None and (job.compile or adapter.is_prefix))
     rows = STRATEGIES[:1] if only_stored else ladder_of(job.model.family) or STRATEGIES
     if job.checkpoint_reentrant and reads_first_stack(job.model.family):
         rows = tuple(row for row in rows if not walks_first_stack_again(row, job.model.stacks))

@@ -46,9 +46,14 @@ class Adapter(NamedTuple):
     prefix_projection: bool = False  # prefix-tuning: whether something does
 
     @property
+    def is_prefix(self) -> bool:
+        """Whether the virtual tokens are keys and values of each block, in a cache that no checkpoint knows."""
+        return self.kind == "prefix-tuning"
+
+    @property
     def tokens_before(self) -> int:
-        """Virtual tokens that stand before those of a text: a prefix is keys and values, and no tokens."""
-        return 0 if self.kind == "prefix-tuning" else self.virtual_tokens
+        """Virtual tokens that stand before those of a text."""
+        return 0 if self.is_prefix else self.virtual_tokens
 
 
 class FakeQuantization(NamedTuple):

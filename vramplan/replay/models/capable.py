@@ -269,6 +269,14 @@ def takes_prefix(name: str) -> bool:
     return own(name, "takes_prefix", False) is True
 
 
+def drops_given_cache(shape: ModelShape) -> bool:
+    """Whether a model type returns a cache only if it is asked for one, also where it was given one.
+
+    Source: transformers 5.23, models/*/modeling_*.py: `past_key_values if use_cache else None`.
+    """
+    return shape.transformers_model_type in own(shape.family, "dropping_caches", ())
+
+
 def masks_padding(shape: ModelShape, length: int) -> bool:
     """Whether the family's code makes the mask of padded sequences in the replay."""
     return takes_padding(shape.family)

@@ -109,6 +109,7 @@ class Gemma(Positions):
     takes_packing = True
     takes_virtual_tokens = True
     takes_prefix = True
+    dropping_caches = ("gemma",)
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

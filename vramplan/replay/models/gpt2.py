@@ -145,6 +145,7 @@ class GPT2:
     takes_padding = True
     takes_virtual_tokens = True
     takes_prefix = True
+    dropping_caches = ("gpt2",)
     takes_packing = True
     # the loss is a graph of its own: its look-up finds no type in the class's name and warns (modeling_utils.py,
     # PreTrainedModel.loss_function), which ends the first graph

@@ -48,6 +48,7 @@ class Ministral3(Llama):
     takes_packing = True
     takes_virtual_tokens = True
     takes_prefix = True
+    dropping_caches = ("ministral3",)
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block = Block
 

@@ -144,6 +144,7 @@ class Phi3(Positions):
     takes_padding = True
     takes_virtual_tokens = True
     takes_prefix = True
+    dropping_caches = ("phi3",)
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
 

@@ -137,6 +137,7 @@ class QwenMoe(Llama):
     takes_packing = True
     takes_virtual_tokens = True
     takes_prefix = True
+    dropping_caches = ("qwen2_moe",)
     block: type[Block] = Block
 
     @staticmethod

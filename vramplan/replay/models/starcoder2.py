@@ -79,6 +79,7 @@ class Starcoder2(Llama):
     takes_packing = True
     takes_virtual_tokens = True
     takes_prefix = True
+    dropping_caches = ("starcoder2",)
     head_losses = HEAD_LOSSES
 
     def model(self, input_ids: Tensor) -> Tensor:

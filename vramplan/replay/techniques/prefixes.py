@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.inputs import Objective
+from vramplan.replay.models.capable import drops_given_cache
 from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import tanh
@@ -61,7 +62,8 @@ class Prefix(KeyValues):
                 first = Layer(tape, "prompt_encoder.transform.0", width, inner, dtype)
                 self.layers = (first, Layer(tape, "prompt_encoder.transform.2", inner, whole, dtype))
         self.given: list[tuple[Tensor, Tensor]] = []  # of the blocks that have yet to run
-        self.held: list[Tensor] = []
+        self.cached: list[Tensor] = []
+        self.held: list[Tensor] = []  # by the caller of the model
 
     def make(self) -> None:
         """PeftModel.get_prompt: a copy of the keys and of the values of each block."""
@@ -86,7 +88,7 @@ class Prefix(KeyValues):
         """DynamicLayer.update: autocast widens to the wider of the two."""
         before_key, before_value = self.given.pop(0)
         key, value = behind(before_key, key), behind(before_value, value)
-        self.held += (key, value)
+        self.cached += (key, value)
         return key, value
 
 
@@ -114,6 +116,7 @@ class Prefixed(Objective):
         prefix.make()
         tape.enlist(KeyValues, prefix)
         output: Output = model(*arguments)
-        prefix.held.clear()
+        cached = [] if drops_given_cache(self.recipe.shape) else prefix.cached
+        prefix.held, prefix.cached = [], []
         tape.dismiss(KeyValues)
-        return output
+        return Output(output.loss, (output.logits, cached))

@@ -72,7 +72,7 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     by_index = looks_up_4bit(setup.model.family) and not setup.compile
     parts = frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
     kind = AdaptedInTurns if setup.trained_blocks == "badam" else Adapted
-    if adapter.virtual_tokens and not adapter.tokens_before:
+    if adapter.is_prefix:
         kind = imported("vramplan.replay.techniques.prefixes:AdaptedByPrefix")
     return kind(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
 

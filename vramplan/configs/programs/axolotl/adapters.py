@@ -20,7 +20,9 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
     """What is trained beside the model; whether anything is."""
     kind = (sheet.text("adapter") or "").lower()
     four, eight = sheet.flag("load_in_4bit"), sheet.flag("load_in_8bit")
-    if kind in ("lora", "qlora", "dora", "llama-adapter", "ia3"):
+    if kind == "llama-adapter":
+        sheet.problem("adapter", "llama-adapter is not modelled: prompts with gates inside of attention", "lora")
+    elif kind in ("lora", "qlora", "dora", "ia3"):
         dora = sheet.flag("peft_use_dora")
         meaning.say("adapter.kind", "dora" if dora or kind == "dora" else "ia3" if kind == "ia3" else "lora", "adapter")
         rank = sheet.count("lora_r")
