@@ -56,6 +56,13 @@ class RawJob(Values):
         return self.sharding not in {None, "none"} or self.shards is not None or any(given)
 
     @property
+    def tokens_before(self) -> int:
+        """Virtual tokens that stand before those of the text."""
+        if self.adapter_kind not in words.EMBEDDED_PROMPTS:
+            return 0
+        return self.adapter_virtual_tokens or words.USUAL_VIRTUAL_TOKENS
+
+    @property
     def asks_for_length(self) -> bool:
         """Whether a key says how long the whole run is, or what it may cost."""
         return any(getattr(self, key) is not None for key in OF_LENGTH)

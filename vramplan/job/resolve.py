@@ -16,7 +16,6 @@ from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
-from vramplan.job.virtual_tokens import tokens_before
 from vramplan.options import words
 from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, no_code_for
 from vramplan.replay.models.capable import no_checkpointing, untraced_parts
@@ -65,7 +64,7 @@ class _ReplayResolver(Resolver):
         optimizer, implementation, in_backward = self._stepping(runtime, model, cells)
         attention = attention_of(self, model, gpu, precision)
         sequence_length, image_size = self._sizes(model)
-        whole_length = sequence_length + tokens_before(raw)  # of what the model is given
+        whole_length = sequence_length + raw.tokens_before  # of what the model is given
         model, attention = within_window(self, model, whole_length, attention)
         target = self._target(model)
         self._saving(model, attention)
@@ -445,7 +444,7 @@ class _ReplayResolver(Resolver):
         if sold is not None:
             size = format_gib(gpu.capacity_bytes)
             self.warnings.append(f"{gpu.name} is {size}: cards sold as {sold} GB have {sold} GiB (--gpu '{sold} GiB')")
-        before = tokens_before(self.raw)
+        before = self.raw.tokens_before
         length, most = f"sequence_length {sequence_length - before}", model.max_positions
         if before:
             length = f"{length} with {before} virtual tokens"

@@ -88,7 +88,9 @@ def resolve_trained(
         raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, joined, told)
     reader = _Adapter(raw, raw.adapter, model, names, precision, told, tuple(usual), rank)
     if reader.kind in words.VIRTUAL_TOKENS:
-        return frozen, reader.of_tokens(loss), told
+        saved, dtype = reader.modules_to_save(), reader.dtype()
+        made = virtual_tokens.adapter_of(raw, raw.adapter, model, loss, told, saved=saved, dtype=dtype)
+        return frozen, made, told
     adapter = reader.adapter()
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3
@@ -253,14 +255,6 @@ class _Adapter:
             dropout=dropout or 0.0,
             dtype=self.dtype(),
         )
-
-    def of_tokens(self, loss: str) -> Adapter:
-        """An adapter of a kind that trains virtual tokens in place of layers."""
-        read = virtual_tokens.read(self.raw, self.fields, self.model, loss, self.told)
-        saved = self.modules_to_save()
-        if self.model.task == "cls":
-            saved = tuple(dict.fromkeys((*saved, *virtual_tokens.CLASSIFIERS)))
-        return Adapter(self.kind, 0, (), modules_to_save=saved, dtype=self.dtype(), **read)
 
     def rank(self) -> int:
         """The rank, or the size of a block; where it is left out that of the program, or PEFT's default."""

@@ -8,11 +8,10 @@ from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models.capable import masks_padding, takes_prefix, takes_virtual_tokens
-from vramplan.values.job import ADAPTER_LACKS, Assumption
+from vramplan.values.job import ADAPTER_LACKS, Adapter, Assumption
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import ZERO3
 
-USUAL = 20
 CLASSIFIERS = ("classifier", "score")  # peft, peft_model.py, PeftModelForSequenceClassification: trained in full
 NO_CHECKPOINTS = "PEFT refuses gradient checkpointing, which has no place for the cache of a prefix"
 TASKS = ("lm", "cls", "seq2seq")
@@ -22,15 +21,17 @@ OWN_LOSSES = ("standard", "fp32-logits", "classification", words.HALF_LOGITS, "c
 """Losses in the model's own forward pass, which is given labels that are as long as its logits."""
 
 
-def tokens_before(raw: RawJob) -> int:
-    """How many virtual tokens stand before those of the text, as a job says it or leaves it out."""
-    if raw.adapter is None or raw.adapter_kind not in words.EMBEDDED_PROMPTS:
-        return 0
-    return raw.adapter_virtual_tokens or USUAL
-
-
-def read(raw: RawJob, fields: Fields, model: ModelShape, loss: str, told: list[Assumption]) -> dict[str, Any]:
-    """The fields of an adapter that only such kinds have; what is wrong is refused."""
+def adapter_of(
+    raw: RawJob,
+    fields: Fields,
+    model: ModelShape,
+    loss: str,
+    told: list[Assumption],
+    *,
+    saved: tuple[str, ...],
+    dtype: str,
+) -> Adapter:
+    """An adapter of such a kind; what is wrong is refused. `saved` are modules of which a copy is trained in full."""
     kind = raw.adapter_kind
     assert kind is not None
     for key in ADAPTER_LACKS[kind]:
@@ -39,8 +40,8 @@ def read(raw: RawJob, fields: Fields, model: ModelShape, loss: str, told: list[A
     check(raw, fields, model, kind, loss)
     number, width = raw.adapter_virtual_tokens, None
     if number is None:
-        number = USUAL
-        told.append(Assumption("adapter.virtual_tokens", USUAL, "PEFT has no default; its examples have so many"))
+        number = words.USUAL_VIRTUAL_TOKENS
+        told.append(Assumption("adapter.virtual_tokens", number, "PEFT has no default; its examples have so many"))
     if kind == "p-tuning":
         width = raw.adapter_encoder_hidden_size
         if width is None:
@@ -56,7 +57,10 @@ def read(raw: RawJob, fields: Fields, model: ModelShape, loss: str, told: list[A
         if width is None:
             width = model.key_value_heads * model.head_size
             told.append(Assumption("adapter.encoder_hidden_size", width, "PEFT's own: the width of keys"))
-    return {"virtual_tokens": number, "encoder_hidden_size": width, "prefix_projection": projects}
+    if model.task == "cls":
+        saved = tuple(dict.fromkeys((*saved, *CLASSIFIERS)))
+    made: dict[str, Any] = {"virtual_tokens": number, "encoder_hidden_size": width, "prefix_projection": projects}
+    return Adapter(kind, 0, (), modules_to_save=saved, dtype=dtype, **made)
 
 
 def check_prefix(raw: RawJob, fields: Fields, model: ModelShape, told: list[Assumption]) -> None:
@@ -98,7 +102,7 @@ def check(raw: RawJob, fields: Fields, model: ModelShape, kind: str, loss: str) 
     if raw.packing:
         message = "true means nothing beside virtual tokens: PEFT drops positions, and sequences would see each other"
         raw.fields.refuse("packing", message, hint="leave it out")
-    length = (raw.sequence_length or 0) + tokens_before(raw)
+    length = (raw.sequence_length or 0) + raw.tokens_before
     if raw.padding == "right" and raw.attention != "flash" and not masks_padding(model, length):
         raw.fields.refuse("padding", f"right is not modelled with {kind} for {model.code}", hint="attention: flash")
     if words.pattern_word(loss) not in OWN_LOSSES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.measure.virtual_tokens import prompted
+from vramplan.engines import imported
 from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.values.job import Adapter, ResolvedJob
 
@@ -25,7 +25,7 @@ def adapted(job: ResolvedJob, model: Any) -> Any:
 
     dtype = job.adapter.dtype
     if job.adapter.virtual_tokens:
-        made = prompted(job, model)
+        made = imported("vramplan.measure.virtual_tokens:prompted")(job, model)
     else:
         made = peft.get_peft_model(model, _config(job.adapter), autocast_adapter_dtype=dtype == FP32)
     if dtype == FP32:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import peft
+import torch
+
 from vramplan.values.job import ResolvedJob
 
 TASKS = {"lm": "CAUSAL_LM", "cls": "SEQ_CLS", "seq2seq": "SEQ_2_SEQ_LM"}
@@ -11,9 +14,6 @@ TASKS = {"lm": "CAUSAL_LM", "cls": "SEQ_CLS", "seq2seq": "SEQ_2_SEQ_LM"}
 
 def prompted(job: ResolvedJob, model: Any) -> Any:
     """The model behind virtual tokens: PEFT makes them fp32, whatever the model is."""
-    import peft
-    import torch
-
     assert job.adapter is not None
     made = peft.get_peft_model(model, _config(job))
     # the table of the tokens is a module twice, which cannot be put on a device twice where tensors have no data
@@ -24,8 +24,6 @@ def prompted(job: ResolvedJob, model: Any) -> Any:
 
 
 def _config(job: ResolvedJob) -> Any:
-    import peft
-
     adapter, shape = job.adapter, job.model
     assert adapter is not None
     given: dict[str, Any] = {

@@ -125,6 +125,7 @@ LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; 
 
 EMBEDDED_PROMPTS = ("prompt-tuning", "p-tuning")  # adapters that put virtual tokens before those of a text
 PREFIX = "prefix-tuning"  # and the one that puts keys and values before those of every block
+USUAL_VIRTUAL_TOKENS = 20
 VIRTUAL_TOKENS = (*EMBEDDED_PROMPTS, PREFIX)
 ADAPTERS = ("lora", "dora", "ia3", "oft", *VIRTUAL_TOKENS)
 QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8", "mxfp4", "nvfp4")

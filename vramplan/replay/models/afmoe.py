@@ -13,13 +13,12 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Routed, experts_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, words
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS, ROUTER
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import both_masks, has_window
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, add_scalar, mul, mul_scalar
 from vramplan.replay.operators.experts import divide, gather_last, sigmoid, sum_last

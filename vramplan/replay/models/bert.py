@@ -21,10 +21,10 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     times_head,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh

@@ -24,11 +24,11 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     output_embedding,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import cached
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.expert_loops import mul_in_place, norm_1, product, select_one

@@ -15,10 +15,9 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, words
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_scalar, masked_fill, mul, mul_scalar

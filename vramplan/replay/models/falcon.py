@@ -29,10 +29,10 @@ from vramplan.replay.models.modules import (
     Recipe,
     in_tiles,
     output_embedding,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_in_place, dropout

@@ -22,13 +22,13 @@ from vramplan.replay.models.modules import (
     RMSNorm,
     in_tiles,
     output_embedding,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, mul, neg
 from vramplan.replay.operators.indexing import every_second, stack_last
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view

@@ -12,9 +12,17 @@ from typing import Any
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import GPT2, mask_of
 from vramplan.replay.models.llama import eager_attention, fused_attention
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, SELECTIVE, LayerNorm, Linear, Recipe, in_tiles
+from vramplan.replay.models.modules import (
+    ACTIVATIONS,
+    HEAD_LOSSES,
+    SELECTIVE,
+    LayerNorm,
+    Linear,
+    Recipe,
+    in_tiles,
+    words,
+)
 from vramplan.replay.models.recomputed import recomputable
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.ends import embedding

@@ -12,10 +12,9 @@ from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRou
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel, words
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
 from vramplan.replay.operators.experts import sigmoid, top_k

@@ -300,7 +300,7 @@ class Llama:
     takes_padding = True
     takes_virtual_tokens = True
     takes_prefix = True
-    dropping_caches = ("mistral", "qwen2", "qwen3", "smollm3")
+    dropping_caches: tuple[str, ...] = ("mistral", "qwen2", "qwen3", "smollm3")
     takes_packing = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block: type[Block] = Block

@@ -15,11 +15,10 @@ from vramplan.replay.models.experts import GatedMLP, Look, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, Linear, Recipe, RMSNorm, words
 from vramplan.replay.models.part_names import DOWN, GATE_UP
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer, Trained
 from vramplan.replay.operators.elementwise import (
     add,

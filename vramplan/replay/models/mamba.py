@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.modules import SELECTIVE, Output, Recipe, RMSNorm, output_embedding
+from vramplan.replay.models.modules import SELECTIVE, Output, Recipe, RMSNorm, output_embedding, words
 from vramplan.replay.models.recurrent import Recurrent
 from vramplan.replay.models.selective_scan import SelectiveMixer
 from vramplan.replay.models.state_space import space_of
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape

@@ -11,9 +11,8 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, TopKRouter, has_separate_experts, separate_experts
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm, words
 from vramplan.replay.models.part_names import NUMBERED_EXPERTS
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import view

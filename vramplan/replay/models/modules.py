@@ -9,7 +9,7 @@ from typing import Any
 from vramplan.engines import imported
 from vramplan.replay.models import casts_logits, scales_logits
 from vramplan.replay.models.part_names import HEAD, NORMS
-from vramplan.replay.observers import Kernels, Rounding, Sharding, Trained, entered
+from vramplan.replay.observers import Kernels, Rounding, Sharding, Trained, VirtualTokens, entered
 from vramplan.replay.operators.elementwise import (
     add,
     add_scalar,
@@ -23,7 +23,7 @@ from vramplan.replay.operators.elementwise import (
     silu,
     tanh,
 )
-from vramplan.replay.operators.ends import cross_entropy
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.normalised import layer_norm
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import after, contiguous, narrow, to, view
@@ -317,6 +317,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
     "relu2": relu_squared,
 }
+
+
+def words(ids: Tensor, table: Parameter) -> Tensor:
+    """The embeddings of the tokens of a text, before which a job may put virtual ones."""
+    return ids.tape.role(VirtualTokens).embedded(ids, lambda own: embedding(own, table))
 
 
 def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parameter:

@@ -21,9 +21,9 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     output_embedding,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, dropout, masked_fill, mul_scalar
 from vramplan.replay.operators.normalised import softmax

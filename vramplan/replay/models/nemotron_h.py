@@ -16,18 +16,10 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    HEAD_LOSSES,
-    SELECTIVE,
-    Linear,
-    Recipe,
-    as_is,
-)
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, SELECTIVE, Linear, Recipe, as_is, words
 from vramplan.replay.models.modules import RMSNorm as PlainRMSNorm
 from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import Mixer
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape

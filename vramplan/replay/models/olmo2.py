@@ -14,10 +14,9 @@ from typing import Any
 from vramplan.replay.models.blocks import FLOATS, GivenRotary, run_blocks
 from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, in_tiles, rotary_kernel
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, in_tiles, rotary_kernel, words
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, both_masks, has_window
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to

@@ -20,10 +20,10 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     as_is,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import cached
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view

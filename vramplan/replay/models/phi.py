@@ -23,11 +23,11 @@ from vramplan.replay.models.modules import (
     Recipe,
     in_tiles,
     output_embedding,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import cached
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape

@@ -15,13 +15,12 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Llama, Rotary, apply_rotary
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding, words
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.recurrent import recurrent_mask
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, mul, mul_scalar
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, to, transpose, view

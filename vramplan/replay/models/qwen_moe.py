@@ -19,10 +19,9 @@ from vramplan.replay.models.experts import (
 )
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, words
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, mul
 from vramplan.replay.operators.experts import sigmoid

@@ -10,9 +10,8 @@ from __future__ import annotations
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, in_tiles
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, in_tiles, words
 from vramplan.replay.models.windows import masks_of
-from vramplan.replay.models.words import words
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor

@@ -21,11 +21,11 @@ from vramplan.replay.models.modules import (
     Recipe,
     output_embedding,
     times_head,
+    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
-from vramplan.replay.models.words import words
 from vramplan.replay.observers import entered
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.biased import (
