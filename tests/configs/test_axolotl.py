@@ -520,3 +520,8 @@ def test_quantized_weights_and_preferences_are_refused_under_fsdp2(loss: str, ve
         return
     with pytest.raises(InputError, match="load_in_4bit: is on beside FSDP2 and rl: kto"):
         meant(text, "a.yaml")
+
+
+def test_llama_adapter_is_no_lora() -> None:
+    with pytest.raises(InputError, match="llama-adapter is not modelled"):
+        job(FULL + "adapter: llama-adapter\n", "a.yml")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from tests.cli.running import TINY
+from tests.traces.drawn import IMAGES_AND_TEXT, model_of
+from tests.traces.models import CONFIGS
+from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner import setups
+from vramplan.planner.choose import strategies_of
+from vramplan.replay.models.capable import takes_virtual_tokens
 from vramplan.replay.step import replay
 
 pytestmark = pytest.mark.closed_form
@@ -130,9 +138,38 @@ def test_what_does_not_go_together(change: dict[str, Any], said: str) -> None:
         build_job({**KEYS, **change})
 
 
+def test_flash_attention_needs_no_mask_behind_a_prefix_and_was_never_traced() -> None:
+    job = build_job({**KEYS, "precision": "pure-bf16", "attention": "flash", "adapter": "prefix-tuning"})
+    assert "adapter prefix-tuning was never traced together with attention flash, which has no mask" in job.composed
+
+
+def test_no_checkpoints_are_tried_beside_a_prefix() -> None:
+    job = build_job({**KEYS, "adapter": "prefix-tuning"})
+    assert strategies_of(job) == ("none",)
+    assert len(strategies_of(build_job({**KEYS, "adapter": "prompt-tuning"}))) > 1
+
+
 def test_a_prefix_has_no_checkpoints_where_a_job_leaves_them_open() -> None:
     job = build_job(
         {**{key: one for key, one in KEYS.items() if "checkpointing" not in key}, "adapter": "prefix-tuning"}
     )
     assert job.activation_checkpointing == "none"
     assert job.attention == "efficient"
+
+
+TYPES = tuple(
+    name for name in CONFIGS if name not in IMAGES_AND_TEXT and takes_virtual_tokens(FAMILY_OF.get(name, "vit"))
+)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_family_that_says_so_asks_for_the_tokens(name: str, tmp_path: Path) -> None:
+    """Else the loss would not depend on anything that is trained."""
+    path = model_of(Random(1), name, tmp_path)
+    task = json.loads(Path(path).read_text("utf-8")) | {"architectures": ["BertForSequenceClassification"]}
+    if name == "bert":
+        Path(path).write_text(json.dumps(task), "utf-8")
+    keys = {**KEYS, "model": path, "attention": "eager", "sequence_length": 16, "adapter": "prompt-tuning"}
+    job = build_job(keys)
+    record = replay(setups.setup_of(job, "none", False), batch=2)
+    assert record.reached_parameters == record.trainable_parameters > 0

@@ -136,7 +136,7 @@ ROWS = {
     "modernbert": 111,
     "modernbert_shared": 39,
     "modernbert_zero": 17,
-    "virtual_tokens": 69,
+    "virtual_tokens": 76,
     "other_families": 157,
     "other_families_shared": 23,
     "other_families_zero": 16,

@@ -22,6 +22,10 @@ def composed_of(job: ResolvedJob) -> tuple[str, ...]:
     sentences = [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in untraced(job) if not _is_dropped(job, gap)]
     if job.attention == "flash" and job.padding == "right":
         sentences.append("padding right was never traced together with attention flash, which removes it")
+    if job.attention == "flash" and job.adapter is not None and job.adapter.is_prefix:
+        sentences.append(
+            f"adapter {job.adapter.kind} was never traced together with attention flash, which has no mask"
+        )
     if job.attention == "flash" and job.packing and not takes_packing(job.model.family):
         sentences.append("packing true was never traced together with attention flash, which tells lengths")
     sentences += [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in _untraced_code(job)]

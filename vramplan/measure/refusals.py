@@ -34,6 +34,7 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
         "mamba_kernels": job.mamba_kernels and how != GPU,
         "packing": job.packing and job.attention == "flash",
         "padding": job.padding != "none" and job.attention == "flash",
+        "adapter": job.adapter is not None and job.adapter.is_prefix and job.attention == "flash",  # of flash-attn
         "eval_batch_size": job.eval_batch_size is not None and how == GPU,
         "generation_batch_size": job.generation_batch_size is not None and how == GPU,
         "quantization": job.quantization not in (None, *QUANTIZED),

@@ -154,6 +154,7 @@ class Bart:
     equal_blocks = False  # of two stacks
     no_rounded_tables = "whose positions are asked of a class of its own (BartLearnedPositionalEmbedding)"
     takes_padding = True
+    takes_virtual_tokens = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
