@@ -17,6 +17,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner import setups
 from vramplan.planner.choose import strategies_of
+from vramplan.replay.evaluation import generation_bytes
 from vramplan.replay.models.capable import takes_virtual_tokens
 from vramplan.replay.step import replay
 
@@ -136,6 +137,16 @@ def test_there_are_twenty_where_nobody_says_how_many(kind: str) -> None:
 def test_what_does_not_go_together(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         build_job({**KEYS, **change})
+
+
+def test_virtual_tokens_are_in_the_cache_of_a_generation() -> None:
+    job = build_job({**KEYS, "adapter": {"kind": "prefix-tuning", "virtual_tokens": 64}})
+    setup = setups.setup_of(job, "none", False)
+    assert setup.adapter is not None
+    record = replay(setup, batch=2)
+    without = setup._replace(adapter=setup.adapter._replace(virtual_tokens=0))
+    more = generation_bytes(setup, record, 4, 32) - generation_bytes(without, record, 4, 32)
+    assert more >= 2 * LAYERS * 4 * 64 * WIDTH * 2
 
 
 def test_flash_attention_needs_no_mask_behind_a_prefix_and_was_never_traced() -> None:

@@ -128,6 +128,7 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int, mi
     Source: transformers 5.23, cache_utils.py, DynamicLayer.update; generation/utils.py, GenerationMixin._sample.
     """
     model, itemsize = setup.model, precision_of(setup.precision, half_weights=setup.half_weights).weights.itemsize
+    length += 0 if setup.adapter is None else setup.adapter.virtual_tokens  # which have keys and values too
     logits = rounded(batch * model.vocabulary_size * itemsize) + rounded(batch * model.vocabulary_size * FP32.itemsize)
     static = sum(state.at(batch) for state in resident(setup, training, micro))
     if model.latent_attention is not None:
