@@ -93,6 +93,15 @@ def test_badam_by_layer_trains_a_block_of_half_weights() -> None:
     assert "whole weights" in found.unmodelled["badam_mode"]
 
 
+@pytest.mark.parametrize(
+    ("optim", "word"),
+    [("adamw_torch", "galore-adamw"), ("paged_adamw_8bit", "galore-adamw-8bit"), ("adafactor", "galore-adafactor")],
+)
+def test_galore_is_made_over_the_optimizer_that_optim_names(optim: str, word: str) -> None:
+    lines = f"finetuning_type: full\npure_bf16: true\nuse_galore: true\ngalore_rank: 8\noptim: {optim}\n"
+    holds(job(BASE + lines, "a.yaml"), optimizer=f"{word}:8")
+
+
 def test_galore_by_layer_steps_in_backward_and_clips_nothing() -> None:
     lines = "finetuning_type: full\npure_bf16: true\nuse_galore: true\ngalore_rank: 64\ngalore_layerwise: true\n"
     found = job(BASE + lines, "a.yaml")

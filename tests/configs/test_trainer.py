@@ -512,8 +512,8 @@ def test_what_is_open_is_asked_for_by_its_option(tmp_path: Path) -> None:
 
 def test_a_problem_of_the_job_has_the_line_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
-    file.write_text(SFT + "optim: ademamix\n", "utf-8")
-    ran = refused("fit", str(file), "--gpu", "v100", "--format", "json")
+    file.write_text(SFT + "optim: rmsprop_bnb\nbf16: true\ndtype: bfloat16\n", "utf-8")
+    ran = refused("fit", str(file), "--gpu", "a100-80gb", "--format", "json")
     problem = ran.document["error"]["problems"][0]
     assert (problem["file"], problem["line"]) == (str(file), 5)
     assert problem["key"].startswith("optim")

@@ -16,6 +16,10 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         *OF_THE_TRAINER,
         (*LLAMA, "--loss", "dpo", "--lora", "--checkpointing", "full"),
         (*LLAMA, "--optimizer", "schedule-free-adamw", "--precision", "pure-bf16", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "adalomo", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "paged_ademamix_8bit", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "apollo_adamw_layerwise", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "galore_adafactor", "--precision", "pure-bf16", "--checkpointing", "none"),
         (*LLAMA, "--precision", "amp-bf16", "--eval-batch-size", "2", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "sgd-momentum", "--precision", "pure-bf16", "--checkpointing", "none"),
     ),
@@ -46,6 +50,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         *OF_THE_TRAINER,
         (*LLAMA, "--loss", "kto", "--lora", "--weight-dtype", "bf16", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "came", "--precision", "pure-bf16", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "rmsprop_bnb_8bit", "--weight-dtype", "fp32", "--checkpointing", "none"),
         (*OF_THE_TRAINER[0], "--qat", "int4-mslk", "--qat-activations", "int8", "--qat-group-size", "64"),
         (
             *LLAMA,
@@ -61,6 +66,8 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "llama-factory": (
         *OF_THE_TRAINER,
+        (*LLAMA, "--optimizer", "galore-adafactor:16", "--precision", "pure-bf16", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "galore_adamw_8bit_layerwise", "--precision", "pure-bf16", "--checkpointing", "none"),
         ("-m", "gpt2", "-g", "v100", "--grad-scaler", "--frozen", "embeddings,head,norms,layers.0-7", *LLAMA[4:]),
     ),
     "torchtune": (
@@ -69,6 +76,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*LLAMA, "--optimizer", "adamw-8bit", "--loss", "standard", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "nadam", "--optimizer-implementation", "for-loop", "--checkpointing", "none"),
         (*LLAMA, "--gpus", "2", "--loss", "dpo", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "paged_lion_8bit", "--loss", "standard", "--checkpointing", "none"),
         ("-m", "qwen2.5-0.5b", *LLAMA[2:], "--optimizer", "rmsprop", "--checkpointing", "none"),
         ("-m", "phi-4", "-g", "b300", *LLAMA[4:], "--checkpointing", "none"),
         (*LLAMA, "--gpus", "4", "--qat", "int4", "--qat-activations", "int8", "--checkpointing", "full"),
@@ -78,6 +86,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("-m", "llama-3.1-8b", "-g", "8xh100", *LLAMA[4:], "--checkpointing", "selective-op"),
     ),
     "litgpt": (
+        (*LLAMA, "--optimizer", "ademamix", "--precision", "pure-bf16", "--checkpointing", "none"),
         (*LLAMA, "--precision", "pure-bf16", "--checkpointing", "none"),
         (*LLAMA, "--precision", "pure-bf16", "--optimizer", "prodigy", "--checkpointing", "none"),
         (*LLAMA, "--lora", "--targets", "all-linear", "--precision", "pure-bf16", "--checkpointing", "none"),

@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.optimizers import COUNTS_WHERE_FUSED, MOMENTS, NUMBERS, STEP_COUNTER_BYTES, bitsandbytes
 from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.rules import read, rooms, rules_of
@@ -107,6 +108,7 @@ TITLES = {
     "vramplan.engines.modded_nanogpt.muon": "Muon of modded-nanogpt",
     "vramplan.replay.optimizers.bitsandbytes": "Optimizers of bitsandbytes",
     "vramplan.replay.optimizers.galore_8bit": "GaLore in 8 bits",
+    "vramplan.replay.optimizers.galore_adafactor": "GaLore over Adafactor",
     "vramplan.replay.optimizers.apollo": "APOLLO",
     "vramplan.replay.optimizers.adam_mini": "Adam-mini",
     "vramplan.replay.optimizers.torchao": "AdamW of torchao",
@@ -119,6 +121,7 @@ TITLES = {
     "vramplan.replay.optimizers.came": "CAME",
     "vramplan.replay.optimizers.prodigy": "Prodigy",
     "vramplan.replay.optimizers.of_axolotl": "Optimizers of Axolotl",
+    "vramplan.replay.optimizers.adalomo": "AdaLomo",
     "vramplan.replay.optimizers.galore": "GaLore",
     "vramplan.replay.techniques.clipping": "Clipping",
     "vramplan.replay.techniques.scaling": "A scaled loss",
@@ -169,11 +172,13 @@ def states() -> str:
         lines.append(f"| `{name}` | {moments} | {counter if name in COUNTS_WHERE_FUSED else numbers} |")
     lines.append("| `adafactor` | 0 | a row and a column factor of each matrix, the whole of each vector |")
     lines.append("| `muon` | 1 | for matrices inside the blocks; all else as `adamw` |")
-    for name, moments in bitsandbytes.MOMENTS.items():
+    for name in BITSANDBYTES_OPTIMIZERS:
+        moments = sum(bitsandbytes.tensors_of(name))
         width = f"of 1 B an element, from {bitsandbytes.SMALLEST_8BIT} elements on" if "8bit" in name else "in fp32"
         paged = f", in managed memory from {bitsandbytes.SMALLEST_PAGED} elements on" if "paged" in name else ""
         lines.append(f"| `{name}` | {moments} | {width}{paged} |")
     lines.append("| `lomo` | 0 | - |")
+    lines.append("| `adalomo` | 0 | in fp32 a row and a column of each matrix, the whole of each vector |")
     lines.append("| `galore-adamw:RANK` | 0 | moments of the rank and a projection of each linear weight in a block |")
     lines += [
         "",

@@ -106,6 +106,19 @@ def test_a_smaller_rank_never_needs_more(setup: Setup, batch: int, one: int, oth
 
 
 @pytest.mark.closed_form
+@pytest.mark.parametrize("precision", ["fp32", "pure-bf16"])
+def test_the_states_over_adafactor_are_factors_in_fp32_and_whole_projections(precision: str) -> None:
+    """Rows and columns of m x r, n x n of the projection, and a number of each weight, whatever its type."""
+    rank = 16
+    expected = in_blocks([4 * size for size in VECTORS]) + 512 * (len(VECTORS) + len(EMBEDDINGS) + len(MATRICES))
+    expected += in_blocks([4 * side for size in EMBEDDINGS for side in (size // 128, 128)])
+    for one, other in MATRICES:
+        expected += in_blocks([4 * max(one, other), 4 * rank, 4 * min(one, other) ** 2])
+    plain = WIDE._replace(optimizer_implementation="for-loop", precision=precision)
+    assert states_of(plain._replace(optimizer=f"galore-adafactor:{rank}")) == expected
+
+
+@pytest.mark.closed_form
 def test_experts_and_tables_are_not_projected() -> None:
     """Their states are those of plain AdamW: nothing of them changes with the rank."""
     tied = replay(WIDE._replace(optimizer=f"{WORD}:1", optimizer_implementation="for-loop"))

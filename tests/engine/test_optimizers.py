@@ -111,6 +111,34 @@ def test_eight_bits_are_a_byte_and_a_maximum_for_256_elements() -> None:
     assert states_of(WIDE._replace(optimizer="adamw-8bit")) == expected
 
 
+def test_ademamix_has_two_averages_in_one_tensor() -> None:
+    """bitsandbytes/optim/ademamix.py, AdEMAMix.init_state: maxima of both are one tensor too."""
+    large = [EMBEDDINGS[0], EMBEDDINGS[1], *4 * [3 * 128 * 128, 128 * 128, 4 * 128 * 128, 4 * 128 * 128]]
+    small = in_blocks([2 * 4 * size for size in VECTORS]) + in_blocks([4 * size for size in VECTORS])
+    expected = small + 2 * 256 * 4
+    for size in large:
+        expected += in_blocks([2 * size, size, 2 * size // 256 * 4, size // 256 * 4])
+    assert states_of(WIDE._replace(optimizer="ademamix-8bit")) == expected
+    wide = small + sum(in_blocks([2 * 4 * size, 4 * size]) for size in large)
+    assert states_of(WIDE._replace(optimizer="ademamix")) == wide
+
+
+def test_lion_in_8_bits_has_a_moment_of_a_byte_and_one_code_book() -> None:
+    large = [EMBEDDINGS[0], EMBEDDINGS[1], *4 * [3 * 128 * 128, 128 * 128, 4 * 128 * 128, 4 * 128 * 128]]
+    expected = in_blocks(large) + in_blocks([size // 256 * 4 for size in large])
+    expected += in_blocks([4 * size for size in VECTORS]) + 256 * 4
+    for word in ("lion-8bit", "rmsprop-8bit", "adagrad-8bit", "sgd-momentum-8bit"):
+        assert states_of(WIDE._replace(optimizer=word)) == expected
+    paged = replay(WIDE._replace(optimizer="lion-8bit-paged"))
+    assert paged.managed_bytes == sum(EMBEDDINGS)
+
+
+def test_adalomo_has_a_row_and_a_column_of_each_weight_trained_or_not() -> None:
+    whole = WIDE._replace(optimizer="adalomo", optimizer_implementation="for-loop", optimizer_in_backward=True)
+    frozen = whole._replace(frozen=("layers.0-1",))
+    assert states_of(frozen) == states_of(whole) < 0.03 * states_of(WIDE._replace(optimizer="lion"))
+
+
 def test_the_trainer_keeps_32_bits_for_embeddings() -> None:
     narrow = WIDE._replace(optimizer="adamw-8bit")
     more = sum(2 * 3 * size - 2 * size // 256 * 4 for size in EMBEDDINGS)

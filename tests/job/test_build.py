@@ -151,11 +151,51 @@ def test_a_half_is_over_a_master_copy_where_the_program_has_one(keys: dict[str, 
         ({"optimizer": "adamw-optimi", "optimizer_implementation": "for-loop"}, "for-loop"),
         ({"optimizer": "came"}, "for-loop"),
         ({"optimizer": "prodigy", "runtime": "pytorch"}, "for-loop"),
+        ({"optimizer": "adalomo"}, "for-loop"),
+        ({"optimizer": "ademamix-8bit-paged"}, "fused"),
+        ({"optimizer": "galore-adafactor:8", "runtime": "pytorch"}, "for-loop"),
         ({"optimizer": "galore-adamw:8", "runtime": "pytorch"}, "for-loop"),
     ],
 )
 def test_optimizer_implementations(keys: dict[str, Any], expected: str) -> None:
     assert job(**keys).optimizer_implementation == expected
+
+
+@pytest.mark.parametrize(
+    ("spelling", "word"),
+    [
+        ("paged_lion_8bit", "lion-8bit-paged"),
+        ("paged_lion_32bit", "lion-paged"),
+        ("PagedLion", "lion-paged"),
+        ("lion8bit", "lion-8bit"),
+        ("bitsandbytes.optim.PagedLion8bit", "lion-8bit-paged"),
+        ("bnb.optim.RMSprop8bit", "rmsprop-8bit"),
+        ("bitsandbytes.optim.AdamW", "adamw-32bit"),
+        ("bitsandbytes.optim.SGD", "sgd-momentum-32bit"),
+        ("rmsprop_bnb", "rmsprop-32bit"),
+        ("RMSprop", "rmsprop"),  # of torch.optim
+        ("AdEMAMix8bit", "ademamix-8bit"),
+        ("paged_ademamix_32bit", "ademamix-paged"),
+        ("adagrad_bnb_8bit", "adagrad-8bit"),
+        ("galore_adafactor", "galore-adafactor:128"),
+        ("AdaLomo", "adalomo"),
+    ],
+)
+def test_names_of_classes_and_of_the_trainer_are_words(spelling: str, word: str) -> None:
+    assert job(model="llama-3.2-1b", optimizer=spelling, precision="amp-bf16", weight_dtype="fp32").optimizer == word
+
+
+@pytest.mark.parametrize("word", ["galore-adamw", "galore-adamw-8bit", "apollo-adamw"])
+def test_a_layerwise_optimizer_steps_in_backward(word: str) -> None:
+    made = job(model="llama-3.2-1b", optimizer=f"{word.replace('-', '_')}_layerwise")
+    assert (made.optimizer, made.optimizer_in_backward) == (f"{word}:128", True)
+
+
+def test_states_of_8_bits_step_bf16_where_nothing_is_small() -> None:
+    """No weight of Llama 2 7B has less than 4096 elements, and a loop of one's own asks nothing of embeddings."""
+    keys = {"optimizer": "rmsprop-8bit", "precision": "pure-bf16", "gpu": "h100"}
+    assert job(model="llama-2-7b", runtime="pytorch", **keys).optimizer == "rmsprop-8bit"
+    assert job(model="llama-2-7b", adapter={"kind": "lora", "rank": 8, "dtype": "fp32"}, **keys).adapter is not None
 
 
 @pytest.mark.parametrize(
@@ -322,7 +362,38 @@ def test_options_may_come_as_text() -> None:
             {"optimizer": "lion", "optimizer_implementation": "foreach"},
             "there is no foreach lion: bitsandbytes has one",
         ),
-        ({"optimizer": "paged-lion-8bit"}, "is not a known value (lion, which has its states in fp32"),
+        ({"optimizer": "lamb-8bit"}, "is not a known value (lamb: bitsandbytes has no kernel"),
+        ({"optimizer": "galore_adafactor_layerwise"}, "is not a known value (galore-adafactor:128 and"),
+        (
+            {"optimizer": "rmsprop_bnb", "precision": "pure-bf16"},
+            "bitsandbytes has no rmsprop for bf16 gradients (use amp-bf16)",
+        ),
+        (
+            {"optimizer": "rmsprop", "precision": "pure-bf16", "optimizer_state_dtype": "fp32"},
+            "bitsandbytes has no rmsprop for bf16 gradients (use amp-bf16)",
+        ),
+        (
+            {"optimizer": "adagrad-8bit", "precision": "pure-bf16"},
+            "no adagrad for bf16 gradients with the fp32 states that the Trainer asks for embeddings",
+        ),
+        (
+            {"optimizer": "adagrad-8bit", "precision": "pure-bf16", "runtime": "pytorch"},
+            "with the fp32 states of parameters below 4,096 elements (one has 768)",
+        ),
+        (
+            {"optimizer": "adalomo", "model": "vit-b16"},
+            "a weight of vit-base-patch16-224 is 768 x 3 x 16 x 16: its step is an error",
+        ),
+        ({"optimizer": "adalomo", "precision": "mixed-bf16"}, "adalomo over a master copy (mixed-bf16) exists nowhere"),
+        ({"optimizer": "adalomo", "gradient_accumulation_steps": 2}, "no gradients to accumulate over 2 steps"),
+        (
+            {
+                "optimizer": "galore_adamw_layerwise",
+                "parallel": {"data": 2, "sharding": "fsdp"},
+                "model": "qwen2.5-0.5b",
+            },
+            "the Trainer steps galore-adamw:128 in backward on one device alone",
+        ),
         ({"optimizer": "galore-adamw:0"}, "'galore-adamw:0' is not of the form galore-adamw:RANK, with a number"),
         ({"optimizer": "galore-adamw:1.5"}, "galore-adamw:RANK, with a number from 1 (for example galore-adamw:128)"),
         ({"optimizer": "galore-adamw:8"}, "finds no layer for galore-adamw:8: those of the model type gpt2 are Conv1D"),

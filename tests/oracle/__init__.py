@@ -70,6 +70,9 @@ inputs of their own and keys of blocks before them.
 `turns.json` holds blocks that are trained in turns: the optimizer of badam 1.4 in the last step before a switch, and
 what Axolotl's callback for LISA freezes when every block has been trained before.
 
+`other_optimizers.json` holds optimizers of bitsandbytes 0.50.2 in 8 bits, paged and with three moments, AdaLomo of
+lomo-optim 0.1.1, GaLore over Adafactor, and optimizers that project and step in backward.
+
 `lora_parts.json` holds LoRA of peft 0.21.2 of which one of the two matrices is frozen, and models whose attention,
 MLPs, embeddings or heads are.
 

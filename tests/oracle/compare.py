@@ -33,7 +33,7 @@ ROWS = {
     "losses": 174,
     "resnet": 36,
     "vision": 102,
-    "precisions": 177,
+    "precisions": 174,
     "steps": 8,
     "seq2seq": 156,
     "adapters": 305,
@@ -103,6 +103,7 @@ ROWS = {
     "taught_from_file": 23,
     "torchtune_taught": 36,
     "turns": 35,
+    "other_optimizers": 289,
     "tiled": 27,
     "linear": 301,
     "block_kinds": 168,
@@ -149,6 +150,7 @@ COMPILED = {"compile": 83, "compile_more": 119, "compile_beside": 32, "titan_com
 """The same of the files of compiled steps, which are not exact to the byte."""
 
 OFFLOADED = {
+    "other_optimizers": 19,
     "checkpoints": 106,
     "pairs": 91,
     "selective_more": 48,

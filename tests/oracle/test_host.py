@@ -24,7 +24,7 @@ DEVICE_ALONE = {
     *("images", "tiles", "more_families", "liger", "fused_lora", "linear", "decoders", "tiled", "block_kinds", "met"),
     *("tiled_mlp", "tiled_mlp_shared"),
     *("sharded_spaces", "state_spaces", "short_convolutions"),
-    *("distilbert", "dbrx", "deberta_v2", "electra", "whisper", "modernbert", "other_families"),
+    *("distilbert", "dbrx", "deberta_v2", "electra", "whisper", "modernbert", "other_families", "other_optimizers"),
 }
 """Files whose traces did not look at the memory of the host."""
 

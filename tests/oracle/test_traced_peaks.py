@@ -8,6 +8,7 @@ import pytest
 
 from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.models.capable import head_losses, no_all_linear, no_checkpointing, takes_only_lora
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import FP8, rows_of
@@ -77,6 +78,7 @@ UNDECLARED = {
     "taught_from_file",
     "torchtune_taught",
     "turns",
+    "other_optimizers",
     "zeroed_late",
     "zeroed_late_shared",
     "distilbert",
@@ -220,6 +222,25 @@ def test_the_rows_of_images_cover_what_is_modelled() -> None:
     assert any(job.sequence_length == job.model.image_tokens > 0 for job in jobs)
     assert any(job.model.key_value_heads < job.model.attention_heads for job in jobs)
     assert any(job.model.tied_embeddings for job in jobs)
+
+
+@pytest.mark.sweep
+def test_the_rows_of_other_optimizers_cover_what_is_modelled() -> None:
+    """Eight rows or more of each; of those that project some that step in backward."""
+    found = [row.job for row in rows("other_optimizers")]
+    counts = Counter(job.optimizer.partition(":")[0] for job in found)
+    known = {job.optimizer for row in rows("optimizers") for job in [row.job]}
+    mine = {*BITSANDBYTES_OPTIMIZERS} - known | {"adalomo", "galore-adafactor"}
+    assert {word: counts[word] for word in mine if counts[word] < 8} == {}
+    layerwise = Counter(job.optimizer.partition(":")[0] for job in found if job.optimizer_in_backward)
+    low_rank = ("galore-adamw", "galore-adamw-8bit", "galore-adafactor", "apollo-adamw")
+    assert {word: layerwise[word] for word in low_rank if layerwise[word] < 5} == {}
+    paged = [job for job in found if "paged" in job.optimizer]
+    assert {replay(setup_of(job)).managed_bytes > 0 for job in paged} == {True, False}
+    stepped = [job for job in found if job.optimizer == "adalomo"]
+    assert {job.adapter is not None for job in stepped} == {True, False}
+    assert {job.quantization for job in stepped} >= {"nf4", "nf4-double", "int8", None}
+    assert any(job.trained_blocks == "badam" for job in found)
 
 
 @pytest.mark.sweep

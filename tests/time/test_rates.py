@@ -324,6 +324,11 @@ def test_heads_that_begin_at_no_multiple_of_sixteen_bytes_have_no_tensor_cores(
         ("sgd", "foreach", 12),
         ("sgd-momentum", "foreach", 8 + 12 + 12),  # mul_ and add_ of the moment, add_ of the weight
         ("adafactor", "for-loop", 76),
+        ("adalomo", "for-loop", 84),
+        ("lion", "fused", 20),  # weight and moment twice, the gradient once
+        ("lion-paged", "fused", 20),  # in managed memory, which stays on the GPU
+        ("ademamix", "fused", 36),
+        ("ademamix-8bit", "fused", 8 + 4 + 2 * 3 * (1 + 4 / 256)),
     ],
 )
 def test_bytes_that_an_optimizer_moves_for_each_parameter_in_fp32(

@@ -77,6 +77,9 @@ OPTIMIZERS = (
     *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4", "galore-adamw-8bit:4", "apollo-adamw:4"),
     "adam-mini",
     *(*LATER_TORCH_OPTIMIZERS, *OTHER_OPTIMIZERS),
+    *("lion-8bit", "lion-paged", "lion-8bit-paged", "ademamix", "ademamix-8bit", "ademamix-paged", "adamw-32bit"),
+    *("ademamix-8bit-paged", "rmsprop-32bit", "rmsprop-8bit", "adagrad-32bit", "adagrad-8bit", "sgd-momentum-32bit"),
+    *("sgd-momentum-8bit", "galore-adafactor:4", "adalomo"),
 )
 OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 """Losses that are made outside of the model, which no rig of several devices has."""

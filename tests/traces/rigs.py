@@ -53,6 +53,7 @@ TRANSFORMERS = Rig(
             "tiles",
             "liger",
             "turns",
+            "other_optimizers",
             "tiled",
             "taught",
         ),

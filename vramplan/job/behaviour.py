@@ -55,6 +55,7 @@ class JobBehaviour:
     offloads_by_zero = False  # states go to the host by DeepSpeed's ZeRO, of which a job has to say nothing then
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone
+    projects_in_backward_alone = False  # an optimizer that projects steps in backward on one device alone
     refuses_micro_batches = False  # `check` looks at the micro-batch: what it says of one is not true of another
     groups_micro_batches = False  # an interleaved schedule may take other groups of micro-batches than of the stages
     splits_loss_anyway = False  # the loss is computed over parts of the vocabulary, whatever the job says

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from vramplan.catalog.fields import Fields
+from typing import TYPE_CHECKING
+
 from vramplan.job.behaviour import under
 from vramplan.replay.models.capable import has_conv1d
 from vramplan.values.job import Assumption
-from vramplan.values.machine import Runtime
-from vramplan.values.model import ModelShape
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+    from vramplan.values.machine import Runtime
+    from vramplan.values.model import ModelShape
 
 
-def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runtime: Runtime | None) -> list[Assumption]:
-    """Refuse models in which a program finds no layer to project; the stated basis of the rest is returned.
+def check_galore(
+    resolver: Resolver, optimizer: str, model: ModelShape | None, runtime: Runtime | None
+) -> list[Assumption]:
+    """Refuse models in which a program finds no layer to project, and devices; the basis of the rest is returned.
 
     Source: transformers/trainer_optimizer.py, _setup_low_rank_optimizer and _get_galore_optimizer.
     """
-    key = "optimizer"
+    key, fields, raw = "optimizer", resolver.fields, resolver.raw
+    if raw.optimizer_in_backward and raw.data_parallel_size > 1 and under(runtime).projects_in_backward_alone:
+        message = f"the Trainer steps {optimizer} in backward on one device alone (a layerwise optimizer)"
+        fields.refuse("optimizer_in_backward", message, hint="leave it out, or one device")
     if model is not None:
         model_type = model.transformers_model_type
         if not model.attention_heads:  # `attn` and `mlp` name none of its modules

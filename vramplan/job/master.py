@@ -16,7 +16,7 @@ def no_master_copy(optimizer: str, precision: str) -> tuple[str, str]:
     half = precision.rpartition("-")[2] if precision.startswith("mixed-") else "bf16"
     hint = f"pure-{half} or amp-{half}; or adamw"
     what = f"{optimizer} over a master copy ({precision})"
-    if optimizer == "lomo":
+    if optimizer in words.STEPPED_IN_BACKWARD:
         return f"{what} exists nowhere: it steps the weights themselves as their gradients come", hint
     if optimizer == "muon":
         return f"{what} is not modelled: {FLAT}, where it finds no matrices, and Megatron has a Muon of its own", hint

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from vramplan.job.split import check_split as check_split
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.state_space import tell_space as tell_space
+    from vramplan.job.step_kernels import check_step_kernels as check_step_kernels
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.tiled_mlp import tiles_of as tiles_of
     from vramplan.job.trained import resolve_trained as resolve_trained
@@ -124,6 +125,7 @@ MODULES = {
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.linear_attention": ("tell_linear",),
     "vramplan.job.state_space": ("tell_space",),
+    "vramplan.job.step_kernels": ("check_step_kernels",),
     "vramplan.job.short_convolution": ("tell_short",),
     "vramplan.job.losses": (
         "check_beside",

@@ -272,7 +272,7 @@ class _ReplayResolver(Resolver):
         if raw.max_gradient_norm is not None:
             check_clipping(self, in_backward)
         if words.pattern_word(optimizer) in words.LOW_RANK_OPTIMIZERS:
-            self.assumptions += on_demand.check_galore(self.fields, optimizer, model, runtime)
+            self.assumptions += on_demand.check_galore(self, optimizer, model, runtime)
         if raw.grad_scaler:
             half = cells.half_weights and (raw.adapter is None or raw.adapter_dtype not in (None, "fp32"))
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward, trains_half=half)
@@ -476,6 +476,8 @@ class _ReplayResolver(Resolver):
             on_demand.refuse_words(self, job)
             if self.is_refused:
                 return None
+        if words.kernel_of(job.optimizer) in words.MINDS_WEIGHTS:
+            on_demand.check_step_kernels(self.fields, job)
         if job.sharding is not None and not engine.shares_by_itself:
             composed = on_demand.check_sharding(self, job)
             if self.is_refused:

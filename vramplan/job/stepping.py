@@ -25,7 +25,6 @@ def optimizer_of(
 ) -> tuple[str, str]:
     """The optimizer and its implementation; what contradicts the precision is refused."""
     optimizer, precision = resolver.raw.optimizer, cells.precision
-    half = precision.rpartition("-")[2] if cells.half_weights or precision.startswith("pure-") else None
     if optimizer is None:
         optimizer = "adamw"
         resolver.assume("optimizer", optimizer, "the default")
@@ -35,10 +34,8 @@ def optimizer_of(
     if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and not _steps_master(resolver, optimizer):
         message, hint = on_demand.no_master_copy(optimizer, precision)
         resolver.fields.refuse("optimizer", message, hint=hint)
-    if optimizer == "lars" and half == "bf16":
-        resolver.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
     implementation, own = resolver.raw.optimizer_implementation, under(runtime).implementations
-    if optimizer == "lomo" and precision == "pure-fp16" and not _has_fp32_loss(resolver, runtime, model):
+    if optimizer == words.LOMO and precision == "pure-fp16" and not _has_fp32_loss(resolver, runtime, model):
         message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
         resolver.fields.refuse("optimizer", message, hint="use pure-bf16")
     if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
@@ -54,7 +51,7 @@ def optimizer_of(
     if optimizer in words.LOOPS_ALONE and not mixed:
         why = f"{words.MAKERS[optimizer]} steps one parameter after the other"
         return optimizer, _only(resolver, "for-loop", optimizer, why)
-    if optimizer == "lomo" and not mixed:
+    if optimizer in words.STEPPED_IN_BACKWARD and not mixed:
         return optimizer, _only(resolver, "for-loop", optimizer, "weights are stepped as their gradients come")
     if implementation is None:
         if mixed:
@@ -162,11 +159,13 @@ def check_clipping(resolver: Resolver, in_backward: bool) -> None:
 def steps_in_backward(resolver: Resolver, runtime: Runtime | None, optimizer: str, precision: str) -> bool:
     """Whether each parameter is stepped in backward. Then there is nothing to accumulate gradients in."""
     raw, key, steps = resolver.raw, "optimizer_in_backward", "gradient_accumulation_steps"
-    if optimizer == "lomo":
+    if optimizer in words.STEPPED_IN_BACKWARD:
         if raw.optimizer_in_backward is False:
-            resolver.fields.refuse(key, "false contradicts lomo, which has no other step", hint="true, or adamw")
+            resolver.fields.refuse(
+                key, f"false contradicts {optimizer}, which has no other step", hint="true, or adamw"
+            )
         elif raw.optimizer_in_backward is None:
-            resolver.assume(key, True, "lomo has no other step")
+            resolver.assume(key, True, f"{optimizer} has no other step")
     elif not raw.optimizer_in_backward:
         return False
     if raw.gradient_accumulation_steps is None:

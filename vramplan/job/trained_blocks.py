@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.parallel import DDP, is_fsdp
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
 STEPPED = (
-    *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit"),
-    *("adamw-paged", "adamw-8bit-paged", "lamb", "lars", "galore-adamw", "apollo-adamw"),
+    *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor"),
+    *(*BITSANDBYTES_OPTIMIZERS, "galore-adamw", "galore-adafactor", "apollo-adamw"),
 )
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
 AGAINST_LISA = {

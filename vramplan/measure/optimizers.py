@@ -13,7 +13,16 @@ import torch
 
 from vramplan.measure import small_libraries
 from vramplan.measure.parts import paths
-from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON, OF_SMALL_LIBRARIES
+from vramplan.measure.runnable import (
+    ADAM_MINI,
+    APOLLO,
+    BITSANDBYTES,
+    FP32_STATES,
+    LOMO,
+    LOW_RANK,
+    MUON,
+    OF_SMALL_LIBRARIES,
+)
 from vramplan.planner.setups import iteration_of
 from vramplan.replay.optimizers import MOMENTS, OF_TRANSFORMERS
 from vramplan.replay.precision import precision_of
@@ -106,8 +115,8 @@ def optimizer_of(job: ResolvedJob, model: Any) -> Any:
         if others:  # its own order is a random one: the next block is the one that needs most
             made.current_block_idx = max(others, key=sizes.__getitem__)
         return made
-    if job.optimizer == LOMO:
-        return import_module("lomo_optim").Lomo(model, lr=RATE)
+    if job.optimizer in LOMO:
+        return getattr(import_module("lomo_optim"), LOMO[job.optimizer])(model, lr=RATE)
     if job.optimizer_in_backward:
         _step_in_backward(job, model, trained)
         return None
@@ -220,10 +229,7 @@ def _of_bitsandbytes(job: ResolvedJob, model: Any, weights: list[Any]) -> Any:
     Source: transformers 5.23, trainer.py, Trainer.create_optimizer.
     """
     optim = import_module("bitsandbytes.optim")
-    wide = {"adamw": "AdamW32bit", "adam": "Adam32bit", "sgd-momentum": "SGD32bit", "rmsprop": "RMSprop32bit"}
-    name, more = BITSANDBYTES.get(job.optimizer) or (wide[job.optimizer], {})
-    if name == "SGD32bit":
-        more = {"momentum": 0.9}
+    name, more = FP32_STATES[f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer]
     made = getattr(optim, name)(weights, lr=RATE, **more)
     if job.runtime.embedding_states == "fp32":
         manager = optim.GlobalOptimManager.get_instance()

@@ -25,19 +25,39 @@ LOSS_PACKAGES = {"fused": LIGER, "tiled": "trl"} | dict.fromkeys(PREFERENCES, "t
 
 QUANTIZED = ("nf4", "nf4-double", "int8")
 
-GALORE, LOMO, MUON = "galore-adamw", "lomo", "muon"
-GALORE_8BIT, APOLLO, ADAM_MINI = "galore-adamw-8bit", "apollo-adamw", "adam-mini"
+GALORE, MUON = "galore-adamw", "muon"
+GALORE_8BIT, GALORE_ADAFACTOR, APOLLO, ADAM_MINI = "galore-adamw-8bit", "galore-adafactor", "apollo-adamw", "adam-mini"
+LOMO = {"lomo": "Lomo", "adalomo": "AdaLomo"}
+"""Optimizers of lomo-optim, which step in backward, and their classes."""
 BITSANDBYTES: dict[str, tuple[str, dict[str, float]]] = {
     "adamw-8bit": ("AdamW8bit", {}),
     "adamw-paged": ("PagedAdamW32bit", {}),
     "adamw-8bit-paged": ("PagedAdamW8bit", {}),
+    "adamw-32bit": ("AdamW32bit", {}),
     "lion": ("Lion", {}),
+    "lion-8bit": ("Lion8bit", {}),
+    "lion-paged": ("PagedLion32bit", {}),
+    "lion-8bit-paged": ("PagedLion8bit", {}),
+    "ademamix": ("AdEMAMix", {}),
+    "ademamix-8bit": ("AdEMAMix8bit", {}),
+    "ademamix-paged": ("PagedAdEMAMix", {}),  # PagedAdEMAMix32bit of 0.50.2 makes one moment too few
+    "ademamix-8bit-paged": ("PagedAdEMAMix8bit", {}),
+    "sgd-momentum-32bit": ("SGD32bit", {"momentum": 0.9}),
+    "sgd-momentum-8bit": ("SGD8bit", {"momentum": 0.9}),
+    "rmsprop-32bit": ("RMSprop32bit", {}),
+    "rmsprop-8bit": ("RMSprop8bit", {}),
+    "adagrad-32bit": ("Adagrad32bit", {}),
+    "adagrad-8bit": ("Adagrad8bit", {}),
     "lamb": ("LAMB", {}),
     "lars": ("LARS", {"momentum": 0.9}),
 }
+FP32_STATES = BITSANDBYTES | {"adam-32bit": ("Adam32bit", {})}
+"""The same with the one that no word of a job has alone: of states in fp32 beside weights in 16 bits."""
+
 LOW_RANK: dict[str, tuple[str, str, dict[str, Any]]] = {
     GALORE: ("galore_torch", "GaLoreAdamW", {"no_deprecation_warning": True}),
     GALORE_8BIT: ("galore_torch", "GaLoreAdamW8bit", {}),
+    GALORE_ADAFACTOR: ("galore_torch", "GaLoreAdafactor", {"scale_parameter": False, "relative_step": False}),
     APOLLO: ("apollo_torch", "APOLLOAdamW", {"no_deprecation_warning": True}),
 }
 """Optimizers that project gradients of linear layers: package, class and arguments."""
@@ -60,8 +80,9 @@ DISTRIBUTIONS = {"optimi": "torch-optimi"}  # packages that are installed by ano
 
 OPTIMIZER_PACKAGES = {word: package for word, (package, _, _) in LOW_RANK.items()}
 OPTIMIZER_PACKAGES |= {word: module.partition(".")[0] for word, (module, _) in OF_SMALL_LIBRARIES.items()}
-OPTIMIZER_PACKAGES |= {LOMO: "lomo_optim", ADAM_MINI: "adam_mini"} | dict.fromkeys(BITSANDBYTES, "bitsandbytes")
-OPTIMIZERS = (*words.TORCH_OPTIMIZERS, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO, *OF_SMALL_LIBRARIES)
+OPTIMIZER_PACKAGES |= {ADAM_MINI: "adam_mini"} | dict.fromkeys(LOMO, "lomo_optim")
+OPTIMIZER_PACKAGES |= dict.fromkeys(BITSANDBYTES, "bitsandbytes")
+OPTIMIZERS = (*words.TORCH_OPTIMIZERS, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, *LOMO, *OF_SMALL_LIBRARIES)
 
 
 def check_installed(job: ResolvedJob) -> None:

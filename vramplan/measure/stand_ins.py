@@ -177,7 +177,8 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
         liger.without_kernels(job, stack, _Kernel())
         lora_kernels.without_kernels(job, stack, _nothing)
         word = job.optimizer.partition(":")[0]
-        if (word in (*BITSANDBYTES, GALORE_8BIT) or job.fp32_states) and not words.over_master_copy(job.precision):
+        is_its_own = word in (*BITSANDBYTES, GALORE_8BIT) or job.fp32_states
+        if is_its_own and (job.sharding is not None or not words.over_master_copy(job.precision)):
             _without_bitsandbytes(stack)
         if word == APOLLO:
             _without_seeds(stack)
@@ -254,6 +255,7 @@ def _without_bitsandbytes(stack: contextlib.ExitStack) -> None:
 
     Source: bitsandbytes 0.50.2, functional.py: optimizer_update_32bit and optimizer_update_8bit_blockwise write in
     place, create_dynamic_map gives 256 numbers, and get_paged is memory that the allocator of PyTorch does not have.
+    Which kernels there are: backends/cuda/ops.py, str2optimizer32bit and str2optimizer8bit_blockwise.
     """
     module = import_module("bitsandbytes.functional")
     optimizer = import_module("bitsandbytes.optim.optimizer")
@@ -267,10 +269,16 @@ def _without_bitsandbytes(stack: contextlib.ExitStack) -> None:
     def update(name: str, gradient: Any, weight: Any, *_: Any, max_unorm: float = 0.0, **__: Any) -> None:
         if max_unorm > 0:
             weight.data.float().norm()  # of the weight as fp32, before the kernel
+        if gradient.dtype is torch.bfloat16 and name in ("momentum", "rmsprop", "adagrad", "lars"):
+            raise ValueError(f"bitsandbytes has no {name} with fp32 states for gradients in bf16")
+
+    def update_8bit(name: str, *_: Any, **__: Any) -> None:
+        if name in ("lamb", "lars"):
+            raise ValueError(f"bitsandbytes has no {name} with states in 8 bits")
 
     books: dict[str, Any] = {"create_dynamic_map": lambda **_: torch.empty(CODES, device="cpu"), "get_paged": paged}
     books |= {"fill": _nothing, "prefetch_tensor": _nothing, "is_on_gpu": lambda _: True}
-    books |= {"optimizer_update_32bit": update, "optimizer_update_8bit_blockwise": _nothing}
+    books |= {"optimizer_update_32bit": update, "optimizer_update_8bit_blockwise": update_8bit}
     for name, instead in books.items():
         stack.enter_context(patch.object(module, name, instead))
     stack.enter_context(patch.object(optimizer, "sync_gpu", _nothing))

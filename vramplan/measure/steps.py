@@ -327,7 +327,7 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
         if zeroes_late and number == 0:
             _let_gradients_go(loop)
         enter("backward")
-        if job.optimizer == LOMO:
+        if job.optimizer in LOMO:
             loop.optimizer.fused_backward(loss, RATE)
         else:
             loss.backward()
@@ -341,7 +341,7 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
             loop.optimizer.clip()
         else:
             _norm = torch.nn.utils.clip_grad_norm_(loop.model.parameters(), job.max_gradient_norm)
-    if loop.optimizer is not None and job.optimizer != LOMO:
+    if loop.optimizer is not None and job.optimizer not in LOMO:
         _stepped(loop)
     if loop.average is not None:
         loop.average.update_parameters(loop.model)
@@ -364,7 +364,7 @@ def _first_step(loop: Loop, enter: Callable[[str], None]) -> None:
 
 def _let_gradients_go(loop: Loop) -> None:
     """Those of what the optimizer steps: under FSDP a model may have other parameters between its passes."""
-    steps = loop.optimizer is not None and loop.job.optimizer != LOMO
+    steps = loop.optimizer is not None and loop.job.optimizer not in LOMO
     (loop.optimizer if steps else loop.model).zero_grad(set_to_none=True)
 
 

@@ -51,7 +51,62 @@ PRECISIONS = {
 
 TRAINERS_RANK = 128  # transformers 5.23.0, trainer_optimizer.py: of GaLore and APOLLO without optim_args
 
+BITSANDBYTES = {
+    "adamw-8bit": ("AdamW8bit",),
+    "adamw-paged": ("PagedAdamW", "PagedAdamW32bit"),
+    "adamw-8bit-paged": ("PagedAdamW8bit",),
+    "adamw-32bit": ("AdamW32bit",),
+    "lion": ("Lion", "Lion32bit"),
+    "lion-8bit": ("Lion8bit",),
+    "lion-paged": ("PagedLion", "PagedLion32bit"),
+    "lion-8bit-paged": ("PagedLion8bit",),
+    "ademamix": ("AdEMAMix", "AdEMAMix32bit"),
+    "ademamix-8bit": ("AdEMAMix8bit",),
+    "ademamix-paged": ("PagedAdEMAMix", "PagedAdEMAMix32bit"),
+    "ademamix-8bit-paged": ("PagedAdEMAMix8bit",),
+    "sgd-momentum-32bit": ("SGD32bit",),
+    "sgd-momentum-8bit": ("SGD8bit",),
+    "rmsprop-32bit": ("RMSprop32bit",),
+    "rmsprop-8bit": ("RMSprop8bit",),
+    "adagrad-32bit": ("Adagrad32bit",),
+    "adagrad-8bit": ("Adagrad8bit",),
+    "lamb": ("LAMB", "LAMB32bit"),
+    "lars": ("LARS", "LARS32bit"),
+}
+"""Classes of bitsandbytes.optim, by the word."""
+OF_ADAM = {"Adam8bit": "adamw-8bit", "Adam32bit": "adamw-32bit", "PagedAdam": "adamw-paged"}
+OF_ADAM |= {"PagedAdam32bit": "adamw-paged", "PagedAdam8bit": "adamw-8bit-paged"}
+"""The same of Adam, which has the states of AdamW."""
+UNLIKE_ITS_NAME = {"AdamW": "adamw-32bit", "SGD": "sgd-momentum-32bit", "RMSprop": "rmsprop-32bit"}
+UNLIKE_ITS_NAME |= {"Adam": "adamw-32bit", "Adagrad": "adagrad-32bit"}
+"""The same of classes that have the name of one of torch.optim, and states in fp32."""
+NOTES = {
+    **dict.fromkeys((*OF_ADAM, "Adam"), "Adam has the states of AdamW"),
+    **dict.fromkeys(
+        ("AdEMAMix32bit", "PagedAdEMAMix32bit"),
+        "the class of 0.50.2 makes a moment too few, and its kernel goes beyond it: counted are those of AdEMAMix",
+    ),
+}
+"""What is to be said of a class."""
+
+
+CLASSES = {name: word for word, several in BITSANDBYTES.items() for name in several} | OF_ADAM | UNLIKE_ITS_NAME
+"""The words of all these classes."""
+
+
+def _of_bitsandbytes() -> dict[str, SpellingMeaning]:
+    """Its classes as they are imported, and by the name alone where torch.optim has none of it."""
+    found: dict[str, SpellingMeaning] = {}
+    for name, word in CLASSES.items():
+        heads = ("bitsandbytes.optim.", "bnb.optim.", *([""] if name not in UNLIKE_ITS_NAME else ()))
+        found |= dict.fromkeys(
+            (f"{head}{name}".lower() for head in heads), SpellingMeaning(word, note=NOTES.get(name, ""))
+        )
+    return found
+
+
 FUSED = (("optimizer_implementation", "fused"),)
+IN_BACKWARD = (("optimizer_in_backward", "true"),)
 FOREACH = (("optimizer_implementation", "foreach"),)
 OPTIMIZERS = {
     "adamw-torch": SpellingMeaning("adamw", FOREACH),  # the Trainer asks torch.optim for nothing then: foreach on a GPU
@@ -59,12 +114,30 @@ OPTIMIZERS = {
     "adamw-fused": SpellingMeaning("adamw", FUSED),
     "fused-adamw": SpellingMeaning("adamw", FUSED),
     "fused-adam": SpellingMeaning("adam", FUSED),
-    **_all("adamw-8bit", "adamw-bnb-8bit", "adamw8bit", "8bit-adamw", "bnb-adamw-8bit"),
+    **_of_bitsandbytes(),
+    **_all("adamw-8bit", "adamw-bnb-8bit", "8bit-adamw", "bnb-adamw-8bit"),
+    **_all("adamw-32bit", "adamw-bnb-32bit", "adamw-bnb", "bnb-adamw"),
+    **_all("lion-8bit", "8bit-lion", "lion-bnb-8bit", "bnb-lion-8bit"),
+    **_all("lion-8bit-paged", "paged-lion-8bit", "lion-paged-8bit"),
+    **_all("lion-paged", "paged-lion", "paged-lion-32bit", "lion-paged-32bit"),
+    **_all("ademamix", "ademamix-32bit"),
+    **_all("ademamix-8bit", "8bit-ademamix"),
+    **_all("ademamix-8bit-paged", "paged-ademamix-8bit", "ademamix-paged-8bit"),
+    **_all("ademamix-paged", "paged-ademamix", "paged-ademamix-32bit", "ademamix-paged-32bit"),
+    **_all("rmsprop-32bit", "rmsprop-bnb", "rmsprop-bnb-32bit"),
+    **_all("rmsprop-8bit", "rmsprop-bnb-8bit"),
+    **_all("adagrad-32bit", "adagrad-bnb", "adagrad-bnb-32bit"),
+    **_all("adagrad-8bit", "adagrad-bnb-8bit"),
+    **_all("sgd-momentum-32bit", "sgd-32bit", "sgd-bnb-32bit"),
+    **_all("sgd-momentum-8bit", "sgd-8bit", "sgd-bnb-8bit"),
+    **_all("lamb", "lamb-32bit"),
+    **_all("lars", "lars-32bit"),
+    **_all("adalomo", "ada-lomo"),
     **_all("adamw-8bit-torchao", "adamw-torch-8bit", "ao-adamw-8bit", "torchao-adamw-8bit"),
     **_all("adamw-4bit-torchao", "adamw-torch-4bit", "ao-adamw-4bit", "torchao-adamw-4bit", "adamw-4bit"),
     **_all("adamw-fp8-torchao", "ao-adamw-fp8", "torchao-adamw-fp8", "adamw-fp8"),
-    **_all("adamw-8bit-paged", "paged-adamw-8bit", "pagedadamw8bit", "adamw-paged-8bit"),
-    **_all("adamw-paged", "paged-adamw", "paged-adamw-32bit", "pagedadamw", "pagedadamw32bit"),
+    **_all("adamw-8bit-paged", "paged-adamw-8bit", "adamw-paged-8bit"),
+    **_all("adamw-paged", "paged-adamw", "paged-adamw-32bit"),
     **_all("lion", "lion-32bit"),
     **_all("sgd-momentum", "momentum"),
     "adamw-apex-fused": SpellingMeaning("adamw", FUSED),
@@ -91,15 +164,19 @@ OPTIMIZERS = {
     **_all("came", "came-pytorch", "came-pytorch.came"),
     **_all("prodigy", "prodigyopt", "prodigyopt.prodigy"),
     **_all("adopt", "adopt-adamw"),
-    **dict.fromkeys(("adam-8bit", "adam8bit"), SpellingMeaning("adamw-8bit", note="Adam has the states of AdamW")),
+    "adam-8bit": SpellingMeaning("adamw-8bit", note=NOTES["Adam"]),
+    "adam-32bit": SpellingMeaning("adamw-32bit", note=NOTES["Adam"]),
     **{
         spelling: SpellingMeaning(
-            f"{word}:{TRAINERS_RANK}", note=f"rank {TRAINERS_RANK}, that of Hugging Face's Trainer"
+            f"{word}:{TRAINERS_RANK}",
+            IN_BACKWARD if spelling.endswith("layerwise") else (),
+            note=f"rank {TRAINERS_RANK}, that of Hugging Face's Trainer",
         )
         for word, spellings in (
-            ("galore-adamw", ("galore-adamw", "galore")),
-            ("galore-adamw-8bit", ("galore-adamw-8bit",)),
-            ("apollo-adamw", ("apollo-adamw", "apollo")),
+            ("galore-adamw", ("galore-adamw", "galore", "galore-adamw-layerwise")),
+            ("galore-adamw-8bit", ("galore-adamw-8bit", "galore-adamw-8bit-layerwise")),
+            ("galore-adafactor", ("galore-adafactor",)),
+            ("apollo-adamw", ("apollo-adamw", "apollo", "apollo-adamw-layerwise")),
         )
         for spelling in spellings
     },
@@ -210,9 +287,16 @@ OPEN = {
     "hsdp": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
     "fsdp-hybrid-shard": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
     "hybrid": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
-    "lion-8bit": "lion, which has its states in fp32; 8-bit Lion is not modelled",
-    "paged-lion-8bit": "lion, which has its states in fp32; 8-bit and paged Lion are not modelled",
-    "paged-lion-32bit": "lion, which has its states in fp32; paged Lion is not modelled",
+    **dict.fromkeys(
+        ("lamb-8bit", "lamb8bit"), "lamb: bitsandbytes has no kernel for states of LAMB in 8 bits, which LAMB8bit calls"
+    ),
+    **dict.fromkeys(
+        ("lars-8bit", "lars8bit"), "lars: bitsandbytes has no kernel for states of LARS in 8 bits, which LARS8bit calls"
+    ),
+    "galore-adafactor-layerwise": (
+        f"galore-adafactor:{TRAINERS_RANK} and --optimizer-in-backward: the Trainer makes Adafactor of a rate and "
+        "relative steps then, which galore-torch refuses"
+    ),
     "int4": "nf4 of bitsandbytes or gptq-int4",
     **dict.fromkeys(("hqq", "eetq", "quanto", "torchao", "aqt", "higgs", "vptq", "gguf"), UNPACKED),
     **dict.fromkeys(("mxfp4", "fp8-weights"), "leave it out: such a checkpoint is trained dequantized, in 16 bits"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from vramplan.engines import FOLDERS
 
 CASE_KEYS = (
@@ -35,9 +37,17 @@ CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtyp
 CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
 HALVES = ("bf16", "fp16")
 
-BITSANDBYTES_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars")
+FLAT_BITSANDBYTES = (
+    *("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "adamw-32bit"),
+    *("lion", "lion-8bit", "lion-paged", "lion-8bit-paged"),
+    *("ademamix", "ademamix-8bit", "ademamix-paged", "ademamix-8bit-paged"),
+    *("sgd-momentum-32bit", "sgd-momentum-8bit", "rmsprop-32bit", "rmsprop-8bit", "adagrad-32bit", "adagrad-8bit"),
+)
+BITSANDBYTES_OPTIMIZERS = (*FLAT_BITSANDBYTES, "lamb", "lars")
+WITHOUT_BF16 = ("sgd-momentum", "rmsprop", "adagrad", "lars")
+"""Of bitsandbytes those whose kernels with fp32 states take no gradients in bf16 (backends/cuda/ops.py)."""
 TORCHAO_OPTIMIZERS = ("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao")
-FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", *TORCHAO_OPTIMIZERS)
+FLAT_OPTIMIZERS = (*FLAT_BITSANDBYTES, *TORCHAO_OPTIMIZERS)
 VECTOR_OPTIMIZERS = ("adafactor", "lamb", "lars")  # to which a flat part of a model is one vector
 """Of both those that step element by element or block by block, and so a flat part of a model as well."""
 LATER_FLAT_OPTIMIZERS = ("nadam", "radam", "adamax", "adadelta")  # of which DeepSpeed's parts have the states alone
@@ -68,12 +78,15 @@ GALORE = "galore-adamw:RANK"
 LOW_RANK_OPTIMIZERS = (
     GALORE,
     "galore-adamw-8bit:RANK",
+    "galore-adafactor:RANK",
     "apollo-adamw:RANK",
 )  # which project gradients of linear layers
 ADAM_MINI = "adam-mini"
+MINDS_WEIGHTS = (*WITHOUT_BF16, "adalomo")  # whose kernels are not for every weight: vramplan/job/step_kernels.py
+LOMO, ADALOMO = STEPPED_IN_BACKWARD = ("lomo", "adalomo")  # which have no other step than that of their hooks
 OPTIMIZERS = (
-    *(*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI, *TORCHAO_OPTIMIZERS),
-    *OTHER_OPTIMIZERS,
+    *(*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, *STEPPED_IN_BACKWARD, *LOW_RANK_OPTIMIZERS),
+    *(ADAM_MINI, *TORCHAO_OPTIMIZERS, *OTHER_OPTIMIZERS),
 )
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
 AFTER_STEP, BEFORE_BACKWARD = ZEROING = ("after-step", "before-backward")  # where a loop calls zero_grad
@@ -87,10 +100,10 @@ NEVER_FUSED = (
 FUSED_BY_ITSELF = OPTIMI_OPTIMIZERS  # Triton's kernels where nobody says how they step
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
-STATELESS = ("sgd", "lomo")  # they keep nothing from step to step
+STATELESS = ("sgd", LOMO)  # they keep nothing from step to step
 STATES_IN_FP32 = ("came",)  # whatever the weights are
-OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, *TORCHAO_OPTIMIZERS, *STATES_IN_FP32, "sgd", "lomo")
-"""Their states do not follow the weights."""
+OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, *TORCHAO_OPTIMIZERS, *STATES_IN_FP32, "sgd", *STEPPED_IN_BACKWARD)
+"""Those whose states do not follow the weights."""
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-* and fp8
 
 OPTIMAL = "optimal"
@@ -170,6 +183,11 @@ CAPACITY_BASES = ("visible", "nominal", "given")
 def over_master_copy(precision: str) -> bool:
     """Whether a precision has half-precision weights and steps an fp32 copy of them."""
     return precision.startswith("mixed-") or precision == "fp8"
+
+
+def kernel_of(optimizer: str) -> str:
+    """`lion-8bit-paged` -> `lion`: what an optimizer of bitsandbytes steps, whatever its states are."""
+    return re.sub("-(8bit|32bit|paged)", "", optimizer) if optimizer in BITSANDBYTES_OPTIMIZERS else optimizer
 
 
 def pattern_word(text: str) -> str:

@@ -40,6 +40,7 @@ class Work(NamedTuple):
     micros: dict[tuple[object, ...], Micro]  # of the kernels, priced before
 
     stepped: tuple[Stepped, ...] = ()  # none: what launches of the step and products of Muon take is left out
+    managed_bytes: int = 0  # the same of states in managed memory
 
     @property
     def kernel_classes(self) -> tuple[Kernel, ...]:

@@ -18,6 +18,7 @@ from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 from vramplan.errors import near_matches
+from vramplan.options.spellings import CLASSES
 from vramplan.options.words import LATER_TORCH_OPTIMIZERS, NEVER_FUSED
 
 UNDERSTOOD = names(
@@ -119,11 +120,8 @@ OPTIMIZERS = {
     "GrokAdamW": "grokadamw",
     "CAME": "came",
     "Prodigy": "prodigy",
-    "AdamW8bit": "adamw-8bit",
-    "PagedAdamW": "adamw-paged",
-    "PagedAdamW8bit": "adamw-8bit-paged",
-    "Lion": "lion",
 }
+"""Classes of torch.optim."""
 
 TARGETS = {
     "lora_query": ("q_proj",),
@@ -301,12 +299,13 @@ def _devices(sheet: Sheet, meaning: Meaning, pretrain: bool) -> tuple[int, int]:
 
 def _optimizer(sheet: Sheet, meaning: Meaning, pretrain: bool, quantized: bool) -> None:
     key = "optimizer.class_path" if sheet.given("optimizer.class_path") else "optimizer"
-    name = str(sheet.get(key) or "AdamW").rsplit(".", 1)[-1]
+    home, _, name = str(sheet.get(key) or "AdamW").rpartition(".")
     fused, foreach = sheet.flag("optimizer.init_args.fused"), sheet.flag("optimizer.init_args.foreach")
-    if name not in OPTIMIZERS:
-        sheet.problem(key, f"{name!r} is not understood", near_matches(name, OPTIMIZERS))
+    known = CLASSES if home.startswith("bitsandbytes") else CLASSES | OPTIMIZERS
+    if name not in known:
+        sheet.problem(key, f"{name!r} is not understood", near_matches(name, known))
         return
-    word = OPTIMIZERS[name]
+    word = known[name]
     if word == "sgd" and sheet.number("optimizer.init_args.momentum"):
         word = "sgd-momentum"
     if quantized and word == "adamw":

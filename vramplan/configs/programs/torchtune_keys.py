@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from vramplan.configs.table import ProgramRelease, names
+from vramplan.options.spellings import CLASSES
 
 UNDERSTOOD = names(
     """
@@ -186,11 +187,7 @@ OPTIMIZERS = {
     "came_pytorch.CAME": "came",
     "prodigyopt.Prodigy": "prodigy",
     "grokadamw.GrokAdamW": "grokadamw",
-    "bitsandbytes.optim.AdamW": "adamw",
-    "bitsandbytes.optim.AdamW8bit": "adamw-8bit",
-    "bitsandbytes.optim.PagedAdamW": "adamw-paged",
-    "bitsandbytes.optim.PagedAdamW8bit": "adamw-8bit-paged",
-    "bitsandbytes.optim.Lion": "lion",
+    **{f"bitsandbytes.optim.{name}": word for name, word in CLASSES.items()},
     "torchao.optim.AdamW8bit": "adamw-8bit-torchao",
     "torchao.optim.AdamW4bit": "adamw-4bit-torchao",
     "torchao.optim.AdamWFp8": "adamw-fp8-torchao",

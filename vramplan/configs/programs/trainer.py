@@ -8,8 +8,10 @@ from typing import Any
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import Table, names
 from vramplan.errors import near_matches
+from vramplan.options.words import STEPPED_IN_BACKWARD
 
 FOREACH = ("optimizer_implementation", "foreach")
+MOST = 1e6  # of a norm that is computed and never exceeded, as 1e9
 
 OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     # transformers 5.23.0, src/transformers/training_args.py, OptimizerNames; trainer_optimizer.py
@@ -24,6 +26,16 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "paged_adamw": ("adamw-paged", ()),
     "paged_adamw_8bit": ("adamw-8bit-paged", ()),
     "lion_32bit": ("lion", ()),
+    "lion_8bit": ("lion-8bit", ()),
+    "paged_lion_32bit": ("lion-paged", ()),
+    "paged_lion_8bit": ("lion-8bit-paged", ()),
+    "ademamix": ("ademamix", ()),
+    "ademamix_8bit": ("ademamix-8bit", ()),
+    "paged_ademamix_32bit": ("ademamix-paged", ()),
+    "paged_ademamix_8bit": ("ademamix-8bit-paged", ()),
+    "rmsprop_bnb": ("rmsprop-32bit", ()),
+    "rmsprop_bnb_32bit": ("rmsprop-32bit", ()),
+    "rmsprop_bnb_8bit": ("rmsprop-8bit", ()),
     "lion": ("lion", ()),
     "sgd": ("sgd", ()),
     "rmsprop": ("rmsprop", ()),
@@ -34,6 +46,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "schedule_free_radam": ("schedule-free-radam", ()),
     "stable_adamw": ("stable-adamw", ()),
     "grokadamw": ("grokadamw", ()),
+    "adalomo": ("adalomo", ()),
     "adamw_torch_8bit": ("adamw-8bit-torchao", ()),
     "adamw_torch_4bit": ("adamw-4bit-torchao", ()),
 }
@@ -47,15 +60,14 @@ NEAREST_OPTIMIZERS = {
 }
 """Optimizers without a word of their own: the word that is nearest, and what that leaves out."""
 
-WORDLESS_OPTIMIZERS = (
-    *("ademamix", "ademamix_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "lion_8bit"),
-    *("paged_lion_32bit", "paged_lion_8bit", "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "adalomo"),
-    *("galore_adafactor", "galore_adafactor_layerwise"),
-)
-"""The Trainer's optimizers that a job has no word for and none is near."""
-
-LOW_RANK_OPTIMIZERS = ("galore_adamw", "galore_adamw_8bit", "apollo_adamw")
+LOW_RANK_OPTIMIZERS = ("galore_adamw", "galore_adamw_8bit", "galore_adafactor", "apollo_adamw")
 """Those that project gradients, each with its twin that steps in backward."""
+NO_LAYERWISE = ("galore_adafactor",)
+"""Of them those whose twin ends with an error.
+
+It gives Adafactor a rate before it turns relative steps off, and galore-torch refuses both together.
+Source: transformers 5.23, trainer_optimizer.py, _get_galore_optimizer and _setup_low_rank_optimizer.
+"""
 
 ATTENTIONS = {
     "eager": "eager",
@@ -125,18 +137,33 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
         word, note = NEAREST_OPTIMIZERS[name]
         meaning.say("optimizer", word, key)
         meaning.lack(key, note)
+    elif name.endswith("_layerwise") and name.removesuffix("_layerwise") in NO_LAYERWISE:
+        message = f"{name} ends with an error: the Trainer gives each Adafactor a rate and relative steps"
+        sheet.problem(key, message, hint=name.removesuffix("_layerwise"))
     elif name.removesuffix("_layerwise") in LOW_RANK_OPTIMIZERS:
         arguments = arguments_of(sheet.get("optim_args"))
         word = name.removesuffix("_layerwise").replace("_", "-")
         meaning.say("optimizer", f"{word}:{arguments.get('rank', 128)}", key, "optim_args")
         if name.endswith("layerwise"):
             meaning.say("optimizer_in_backward", True, key)
-    elif name in WORDLESS_OPTIMIZERS:
-        meaning.say("optimizer", name.replace("_", "-"), key)
-        meaning.note(f"{key}: a job has no word for the optimizer {name}")
     else:
-        known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *LOW_RANK_OPTIMIZERS, *more)
+        known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *LOW_RANK_OPTIMIZERS, *more)
         sheet.problem(key, f"{name!r} is not a known optimizer", near_matches(name, known))
+
+
+def clipping(sheet: Sheet, meaning: Meaning) -> None:
+    """The norm that gradients are clipped to; one that steps in backward leaves the Trainer none to clip.
+
+    Source: transformers 5.23, trainer.py, Trainer._clip_grad_norm, of gradients that are gone.
+    """
+    key, norm = "max_grad_norm", sheet.number("max_grad_norm") or None
+    word, early = meaning.job.get("optimizer"), meaning.job.get("optimizer_in_backward")
+    stepped = word is not None and word.value in STEPPED_IN_BACKWARD
+    if norm is not None and (stepped or (early is not None and early.value)):
+        if sheet.given(key):
+            meaning.note(f"{key}: {norm:g} clips nothing, as no gradient is left when backward is over")
+        norm = None
+    meaning.say("max_gradient_norm", norm if norm is None else min(norm, MOST), key)
 
 
 def _is_above_zero(text: str | None) -> bool:

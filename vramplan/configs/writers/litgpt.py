@@ -12,16 +12,16 @@ from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import litgpt
 from vramplan.configs.writers import words
+from vramplan.options import spellings
 
-CLASSES = words.turned(litgpt.OPTIMIZERS) | {"sgd-momentum": "SGD"}
+CLASSES = words.turned(spellings.CLASSES) | words.turned(litgpt.OPTIMIZERS) | {"sgd-momentum": "SGD"}
 HOMES = {
-    **dict.fromkeys(("AdamW8bit", "PagedAdamW", "PagedAdamW8bit", "Lion"), "bitsandbytes.optim"),
     "StableAdamW": "optimi",
     "GrokAdamW": "grokadamw",
     "CAME": "came_pytorch",
     "Prodigy": "prodigyopt",
 }
-"""Where a class is, if not in torch.optim."""
+"""Where a class is, if neither in torch.optim nor in bitsandbytes.optim."""
 QUANTIZATIONS = words.turned(litgpt.QUANTIZATIONS)
 
 
@@ -85,7 +85,7 @@ def _optimizer(page: Page, asked: Asked, command: str) -> None:
     if word == "adamw-paged" and asked["quantization"]:
         word = "adamw"  # instantiate_bnb_optimizer takes the paged one in its place
     name = CLASSES.get(word) or CLASSES.get(words.NEAR_OPTIMIZERS.get(word.partition(":")[0], ""), "AdamW")
-    home = HOMES.get(name, "torch.optim")
+    home = HOMES.get(name) or ("torch.optim" if name in litgpt.OPTIMIZERS else "bitsandbytes.optim")
     page.put("optimizer.class_path", f"{home}.{name}", "optimizer")
     page.yours("optimizer.init_args.lr", 0.0002)
     if home == "torch.optim" and name != "Adafactor" and command != "pretrain":
@@ -93,7 +93,7 @@ def _optimizer(page: Page, asked: Asked, command: str) -> None:
             page.put("optimizer.init_args.fused", True, "optimizer_implementation")
         elif how == "for-loop":
             page.put("optimizer.init_args.foreach", False, "optimizer_implementation")
-    if word == "sgd-momentum":
+    if word.startswith("sgd-momentum"):
         page.put("optimizer.init_args.momentum", 0.9, "optimizer")
 
 

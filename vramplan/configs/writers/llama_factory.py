@@ -133,7 +133,8 @@ def _precision(page: Page, asked: Asked) -> None:
         page.put(half, True, "precision", "weight_dtype")
 
 
-LOW_RANK = ("galore-adamw", "apollo-adamw")
+OVER_GALORE = {"galore-adamw": None, "galore-adamw-8bit": "adamw_8bit", "galore-adafactor": "adafactor"}
+LOW_RANK = (*OVER_GALORE, "apollo-adamw")
 
 
 def _optimizer(page: Page, asked: Asked) -> None:
@@ -144,6 +145,8 @@ def _optimizer(page: Page, asked: Asked) -> None:
         name = word.partition("-")[0]
         page.put(f"use_{name}", True, "optimizer")
         page.put(f"{name}_rank", int(rank or 16), "optimizer")
+        if OVER_GALORE.get(word):
+            page.put("optim", OVER_GALORE[word], "optimizer")
         if asked["optimizer_in_backward"]:
             page.put(f"{name}_layerwise", True, "optimizer_in_backward")
     elif word == "adam-mini":

@@ -181,7 +181,7 @@ def _optimizer(page: Page, asked: Asked) -> None:
         page.put("optimizer.fused", how == "fused", "optimizer_implementation")
     if name.startswith("torch.") and how == "for-loop":
         page.put("optimizer.foreach", False, "optimizer_implementation")
-    if word == "sgd-momentum":
+    if word.startswith("sgd-momentum"):
         page.put("optimizer.momentum", 0.9, "optimizer")
     page.yours("optimizer.lr", 0.00002)
     page.put("optimizer_in_bwd", bool(asked["optimizer_in_backward"]), "optimizer_in_backward")

@@ -21,6 +21,7 @@ NEAR_OPTIMIZERS = {
     **dict.fromkeys(("stable-adamw", "adamw-optimi", "grokadamw"), "adamw"),
     **dict.fromkeys(("schedule-free-adamw", "schedule-free-radam"), "adamw"),
     **dict.fromkeys(("sgd-momentum", "lomo", "asgd", "schedule-free-sgd"), "sgd"),
+    **dict.fromkeys(("galore-adafactor", "adalomo"), "adafactor"),
 }
 STAGES = {"fsdp": 3, "hsdp": 3, "fsdp-grad-op": 2, "distributed-optimizer": 1, "none": 1}
 """The stages of ZeRO that come nearest to other ways of sharing the states; stage 1 of one GPU shares nothing."""
@@ -56,13 +57,14 @@ def put_optimizer(page: Page, key: str, asked: Asked, more: Mapping[str, Any] | 
     word, _, rank = str(asked["optimizer"]).partition(":")
     name = word.replace("-", "_")
     if name in trainer.LOW_RANK_OPTIMIZERS and rank:
-        layerwise = "_layerwise" if asked["optimizer_in_backward"] else ""
-        page.put(key, f"{name}{layerwise}", "optimizer", "optimizer_in_backward")
+        steps_alone = asked["optimizer_in_backward"] and name not in trainer.NO_LAYERWISE
+        told = ("optimizer",) if name in trainer.NO_LAYERWISE else ("optimizer", "optimizer_in_backward")
+        page.put(key, f"{name}_layerwise" if steps_alone else name, *told)
         page.put("optim_args", f"rank={rank}", "optimizer")
         page.put("optim_target_modules", "all_linear")  # the spelling that Axolotl's schema takes as well
         return
     page.put(key, optimizer(asked, more), "optimizer", HOW)
-    if word == "sgd-momentum":
+    if word.startswith("sgd-momentum"):
         page.put("optim_args", "momentum=0.9", "optimizer")
 
 

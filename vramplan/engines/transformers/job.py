@@ -30,7 +30,7 @@ class TransformersJob(JobBehaviour):
     offloads_by_zero = True  # the Trainer alone has no way to keep states there
     sizes_buckets_by_width = True  # integrations/deepspeed.py, HfTrainerDeepSpeedConfig
     splits = ("tensor", "context")  # accelerate's ParallelismConfig, AutoTP, Ulysses
-    projects_linear_only = True  # trainer_optimizer.py, _setup_low_rank_optimizer
+    projects_linear_only = projects_in_backward_alone = True  # trainer_optimizer.py, _setup_low_rank_optimizer
 
     def check_sharded_float8(
         self, resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int

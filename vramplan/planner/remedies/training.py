@@ -13,17 +13,20 @@ from vramplan.values.job import ResolvedJob, trains_all
 RANK = 16
 QUANTIZATION = "nf4"
 BEFORE_STACKED = "4.57"  # the last release of Transformers whose experts are linear layers
+NARROWER = {"adam": "adamw-8bit"} | {word: f"{word}-8bit" for word in ("adamw", "lion", "ademamix")}
+PAGED = {word: f"{word}-paged" for word in ("adamw", "lion", "ademamix")}
 OF_THE_STEP = ("optimizer_implementation", "optimizer_state_dtype")
 
 
 def other_optimizer(base: ResolvedJob) -> Iterator[Candidate]:
     """Optimizers with fewer states, or with smaller ones."""
-    if base.optimizer == "adamw":
+    if base.optimizer in PAGED:
         words = "states are paged to the host when memory runs out"
-        yield Candidate({"optimizer": "adamw-paged"}, TIME, words, resets=OF_THE_STEP)
-    if base.optimizer in ("adamw", "adam"):
+        yield Candidate({"optimizer": PAGED[base.optimizer]}, TIME, words, resets=OF_THE_STEP)
+    if base.optimizer in NARROWER:
         words = "moments in 8 bits (bitsandbytes)"
-        yield Candidate({"optimizer": "adamw-8bit"}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
+        yield Candidate({"optimizer": NARROWER[base.optimizer]}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
+    if base.optimizer in ("adamw", "adam"):
         words = "factored second moments, no momentum: other hyper-parameters"
         yield Candidate({"optimizer": "adafactor"}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
     if base.optimizer in ("adamw", "adam", "rmsprop", "sgd-momentum"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vramplan.engines import imported
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.planner.time import step_kernels
 from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.fitted import HOST_SECONDS
@@ -33,16 +34,32 @@ decay, two norms of the gradient, the estimate (`mm`), `div_`, `clamp_`, `rsqrt_
 `add_` to the weight: 76 bytes of the 12 of weight and gradient.
 Source: torch/optim/sgd.py and _adafactor.py, `_single_tensor_sgd` and `_single_tensor_adafactor`.
 """
+WIDE_BYTES = {"adalomo": (84, 94), "galore-adafactor": (84, 102)}
+"""Bytes of an element of a weight that kernels in fp32 move, of weights in fp32 and in 16 bits.
+
+Both are a kind of Adafactor: the square of the gradient, epsilon, means of rows and columns (two reads), their product
+(a write), `mul_` by the gradient, norms of update and weight (two reads), `div_`, and `add_` to the weight: 68. AdaLomo
+divides the gradient by the scale of the loss and copies the weight, 8 each, galore-torch's multiplies by the rate and
+negates the update, 8 each. In 16 bits the gradient and the weight are cast, 6 each,
+and the weight is cast back: 6, in the place of AdaLomo's copy of 8.
+Source: lomo_optim/adalomo.py, AdaLomo.fuse_update; galore_torch/adafactor.py, Adafactor.step.
+"""
+PROJECTED_BYTES = {"galore-adafactor": (40, 58)}
+"""The same of a matrix that is projected: a read of the gradient and one of the weight, the product back, `mul`, `neg`
+and `add_`; in its subspace an element is moved next to nothing.
+"""
 NORM_READS, SCALES = 1, 2  # of clipping: the norm reads every gradient, the scaling reads and writes it
 
 
 BF16_BYTES = 2
 LOOPS = ("for-loop", OF_TRANSFORMERS)  # implementations that step one weight after another
 KERNELS = {"adamw": 8, "adam": 7, "sgd": 1, "sgd-momentum": 3, "rmsprop": 5, "adafactor": 11}
+KERNELS |= {"adalomo": 27, "galore-adafactor": 24} | dict.fromkeys(BITSANDBYTES_OPTIMIZERS, 1)
 """Of each tensor in a step that loops over them, one after another; foreach runs each for all tensors together.
 
 AdamW has those of `FOREACH_PASSES`, Adam no decay of the weight, SGD `add_`, with momentum `mul_` and `add_` of it,
-RMSprop `mul_`, `addcmul_`, `sqrt`, `add_` and `addcdiv_`. Source: torch/optim, `_single_tensor_*`.
+RMSprop `mul_`, `addcmul_`, `sqrt`, `add_` and `addcdiv_`. AdaLomo and galore-torch's Adafactor have those of
+`WIDE_BYTES` and as many again of factors and scalars; bitsandbytes has one. Source: torch/optim, `_single_tensor_*`.
 """
 
 MUON = "muon"
@@ -58,7 +75,7 @@ def step_seconds(job: ResolvedJob, record: Record, rates: Rates) -> float:
     """Seconds of the step, with clipping; each kernel takes the time of its bytes, its operations or its launch."""
     stepping, clipping = step_bytes(job, record)
     seconds = stepping / rates.bytes_per_s
-    if not is_fused(job, record) and record.stepped:
+    if record.stepped and (_steps_each(job, record) or not is_fused(job, record)):
         seconds += _waiting_seconds(job, record.stepped, seconds)
     if job.optimizer == MUON:
         share = timing_of(job).shares_matrices(job)
@@ -69,6 +86,11 @@ def step_seconds(job: ResolvedJob, record: Record, rates: Rates) -> float:
     return seconds + clipping / rates.bytes_per_s
 
 
+def _steps_each(job: ResolvedJob, record: Record) -> bool:
+    """Whether a fused kernel steps one weight after another, as those of bitsandbytes do; a master copy is flat."""
+    return job.optimizer in BITSANDBYTES_OPTIMIZERS and not _has_master(record)
+
+
 def is_matrix(one: Stepped) -> bool:
     """Whether Muon steps these weights: matrices inside the blocks."""
     return one.in_block and len(one.shape) == 2
@@ -76,12 +98,13 @@ def is_matrix(one: Stepped) -> bool:
 
 def _waiting_seconds(job: ResolvedJob, stepped: Sequence[Stepped], seconds: float) -> float:
     """What tensors take longer than their bytes do, whose kernels are shorter than their launches."""
-    loops = job.optimizer_implementation in LOOPS
+    word = job.optimizer.partition(":")[0]
+    loops = job.optimizer_implementation in LOOPS or word in BITSANDBYTES_OPTIMIZERS
     elements = sum(prod(one.shape) * one.copies for one in stepped)
     share = _share_of_tensors(job, stepped)
     waiting = 0.0
     for one in stepped:
-        looped = KERNELS.get(job.optimizer) or step_kernels.launches(job.optimizer)
+        looped = KERNELS.get(word) or step_kernels.launches(job.optimizer)
         launches = AROUND if job.optimizer == MUON and is_matrix(one) else looped * loops
         each = seconds * prod(one.shape) / elements / share
         waiting += one.copies * share * max(0.0, launches * HOST_SECONDS[FORWARD] - each)
@@ -135,16 +158,19 @@ def _product_seconds(rows: int, inner: int, columns: int, rates: Rates) -> float
 
 
 def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
-    """What the step reads and writes on one device, and clipping: of states, gradients and weights not on the host."""
+    """What the step reads and writes on one device, and clipping: of states, gradients and weights not on the host.
+
+    States in managed memory are counted as those of the device, where they stay while there is room.
+    """
     kept = dict.fromkeys(("weights", "gradients", "master", "optimizer"), 0)
     for state in record.states:
         if state.category in kept:
             kept[state.category] += state.at(1)
-    states = kept["master"] + kept["optimizer"]
+    states = kept["master"] + kept["optimizer"] + record.managed_bytes
     weights = _trained_bytes(record)
     gradients = kept["gradients"] or weights
     passes = FUSED_PASSES if is_fused(job, record) else _passes(job)
-    moved = int((2 * (states + weights) + gradients) * passes)
+    moved = _wide_bytes(job, record) or int((2 * (states + weights) + gradients) * passes)
     return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
 
 
@@ -160,10 +186,34 @@ def _passes(job: ResolvedJob) -> float:
     return counted or OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)
 
 
+def _wide_bytes(job: ResolvedJob, record: Record) -> int:
+    """What kernels in fp32 move, whatever the weights are; nothing of other optimizers.
+
+    A record that does not say what is stepped asks for a bound: no weight is moved less than one that is projected.
+    """
+    word = job.optimizer.partition(":")[0]
+    if word not in WIDE_BYTES:
+        return 0
+    half = job.half_weights or job.precision.startswith("pure-")
+    if job.adapter is not None:
+        half = job.adapter.dtype != "fp32"
+    moved = 0
+    if not record.stepped:
+        least: int = PROJECTED_BYTES.get(word, WIDE_BYTES[word])[half]
+        return least * record.reached_parameters
+    for one in record.stepped:
+        table = PROJECTED_BYTES if word in PROJECTED_BYTES and is_matrix(one) else WIDE_BYTES
+        moved += table[word][half] * prod(one.shape) * one.copies
+    return moved
+
+
 def is_fused(job: ResolvedJob, record: Record) -> bool:
     """Whether one kernel steps a weight, or all of them."""
-    has_master = any(state.category == "master" and state.at(1) for state in record.states)
-    return job.optimizer_implementation == "fused" or timing_of(job).fused_optimizer or has_master
+    return job.optimizer_implementation == "fused" or timing_of(job).fused_optimizer or _has_master(record)
+
+
+def _has_master(record: Record) -> bool:
+    return any(state.category == "master" and state.at(1) for state in record.states)
 
 
 def accumulated_bytes(record: Record) -> int:

@@ -31,9 +31,10 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         beside = () if bias is None else (bias,)
         found: Tensor = wrapped(weight, lambda own, shift=None: layer_norm(x, own, shift), *beside)
         return found
-    x = autocast_float(x)
-    scale = None if weight is None else autocast_float(weight)
+    # what autocast casts are arguments of one call, which compilers for x86 make from the last one to the first
     shift = None if bias is None else autocast_float(bias)
+    scale = None if weight is None else autocast_float(weight)
+    x = autocast_float(x)
     tape = x.tape
     need_x = x.node is not None
     need_w = weight is not None and weight.node is not None

@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, Protocol, cast
 
 from vramplan.engines import brought_for
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.autograd import backward
 from vramplan.replay.observers import Observer, Release, Sharding
 from vramplan.replay.precision import Precision
@@ -37,11 +38,12 @@ STEP_COUNTER_BYTES = rounded(4)  # of a count on the device, one tensor a parame
 
 LIBRARIES = {
     "muon": "muon",
-    **dict.fromkeys(("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars"), "bitsandbytes"),
-    **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
+    **dict.fromkeys((*BITSANDBYTES_OPTIMIZERS, "adam-32bit"), "bitsandbytes"),
     "lomo": "lomo",
+    "adalomo": "adalomo",
     **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
     "galore-adamw-8bit": "galore_8bit",
+    "galore-adafactor": "galore_adafactor",
     "apollo-adamw": "apollo",
     "adam-mini": "adam_mini",
     **dict.fromkeys(("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao"), "torchao"),
@@ -151,7 +153,7 @@ def own_states(parameter: Parameter, optimizer: str, implementation: str, precis
     master = precision is not None and precision.master
     itemsize = FP32.itemsize if master else parameter.dtype.itemsize
     if implementation == OF_TRANSFORMERS:
-        own: tuple[int, ...] = _adafactor_of_transformers().state_bytes(parameter)
+        own: tuple[int, ...] = _adafactor_of_transformers().state_bytes(parameter.shape)
         return sum(own)
     if optimizer == "adafactor":
         return sum(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))

@@ -13,12 +13,12 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import FP32, Parameter, Shape, Tensor
 
 
-def state_bytes(parameter: Parameter) -> tuple[int, ...]:
-    """The tensors of a weight's state in fp32: its factors, or all of a vector, and the root mean square of the weight.
+def state_bytes(shape: Shape) -> tuple[int, ...]:
+    """The tensors of a state in fp32: factors of a shape, or all of a vector, and the root mean square of the weight.
 
     Source: transformers/optimization.py, Adafactor.step.
     """
-    factors = tuple(rounded(prod(shape) * FP32.itemsize) for shape in adafactor_shapes(parameter.shape))
+    factors = tuple(rounded(prod(one) * FP32.itemsize) for one in adafactor_shapes(shape))
     return (*factors, rounded(FP32.itemsize))
 
 
@@ -41,22 +41,22 @@ def step(tape: Tape, parameters: Sequence[Parameter]) -> None:
         weight = None
         if parameter.dtype is not FP32:
             weight = tape.new("to", shape, FP32, False)
-        _root_mean_square(tape)
+        root_mean_square(tape)
         squared = tape.new("pow", shape, FP32, False)
         with_epsilon = tape.new("add", shape, FP32, False)
         del squared
         update = with_epsilon
         del with_epsilon
-        estimate = _estimate(tape, shape)
+        estimate = estimate_of(tape, shape)
         update = estimate
         del estimate
-        _root_mean_square(tape, clipped=True)
+        root_mean_square(tape, clipped=True)
         negated = tape.new("neg", shape, FP32, False)
         del negated
     del gradient, weight, update
 
 
-def _root_mean_square(tape: Tape, *, clipped: bool = False) -> None:
+def root_mean_square(tape: Tape, *, clipped: bool = False) -> None:
     """A norm and its quotient, and where the update is clipped by it one more."""
     norm = tape.new("linalg_vector_norm", (), FP32, False)
     quotient = tape.new("div", (), FP32, False)
@@ -66,7 +66,7 @@ def _root_mean_square(tape: Tape, *, clipped: bool = False) -> None:
         del quotient, share
 
 
-def _estimate(tape: Tape, shape: Shape) -> Tensor:
+def estimate_of(tape: Tape, shape: Shape) -> Tensor:
     """The update, before the gradient comes in: of the factors of a matrix, or of the variance of a vector."""
     if len(shape) < 2:
         return tape.new("rsqrt", shape, FP32, False)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from vramplan.replay.observers import Sharding
 from vramplan.replay.optimizers import one_by_one, own_states
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.tensors import FP32, INT32, Parameter, Shape, Tensor
+from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Shape, Tensor
 
 WORD = "galore-adamw"
 WITHOUT_UPDATE = "galore-adamw-between"  # the same on a step that keeps its projections
@@ -66,7 +66,7 @@ def projected_shape(parameter: Parameter, rank: int) -> Shape:
     return (min(rows, parameter.shape[0]), columns)
 
 
-def projection_bytes(parameter: Parameter, rank: int) -> int:
+def projection_bytes(parameter: Parameter, rank: int, dtype: DType) -> int:
     """Bytes of the projection that is kept: rank times the shorter side, or all of it where the gradient is fp32.
 
     Of a decomposition in the gradient's own fp32 a slice of the square factor is kept, and the slice keeps the factor.
@@ -74,9 +74,9 @@ def projection_bytes(parameter: Parameter, rank: int) -> int:
     Source: galore_torch/galore_projector.py, GaLoreProjector.get_orthogonal_matrix.
     """
     side = min(whole_shape(parameter))
-    if parameter.dtype is FP32:
+    if dtype is FP32:
         return rounded(side * side * FP32.itemsize)
-    return rounded(min(rank, side) * side * parameter.dtype.itemsize)
+    return rounded(min(rank, side) * side * dtype.itemsize)
 
 
 def states(parameter: Parameter, optimizer: str, implementation: str, wide_embeddings: bool) -> int:
@@ -88,7 +88,7 @@ def states(parameter: Parameter, optimizer: str, implementation: str, wide_embed
         return own_states(parameter, "adamw", implementation)
     rank = rank_of(optimizer)
     rows, columns = projected_shape(parameter, rank)
-    return 2 * rounded(rows * columns * parameter.dtype.itemsize) + projection_bytes(parameter, rank)
+    return 2 * rounded(rows * columns * parameter.dtype.itemsize) + projection_bytes(parameter, rank, parameter.dtype)
 
 
 def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool) -> int:
@@ -118,7 +118,7 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
         gradient = None  # the parameter's own
         if is_projected(parameter):
             if updates:
-                projection = decompose(tape, parameter, rank)
+                projection = decompose(tape, parameter, rank, dtype)
                 del projection  # it replaces the one that is among the states
             shape = projected_shape(parameter, rank)
             if is_summed(parameter):
@@ -145,8 +145,8 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     del gradient, denominator, update
 
 
-def decompose(tape: Tape, parameter: Parameter, rank: int) -> Tensor:
-    """A singular value decomposition of the gradient in fp32, and the factor that projects.
+def decompose(tape: Tape, parameter: Parameter, rank: int, dtype: DType) -> Tensor:
+    """A singular value decomposition of the gradient in fp32, and the factor that projects, in the gradient's own type.
 
     The kernel gets a copy of the matrix, beside its three results; of matrices up to 32 x 32 the longer factor is made
     whole first. The product of the other factor and the singular values is made too, and not used.
@@ -155,7 +155,7 @@ def decompose(tape: Tape, parameter: Parameter, rank: int) -> Tensor:
     """
     rows, columns = whole_shape(parameter)
     side = min(rows, columns)
-    half = parameter.dtype is not FP32
+    half = dtype is not FP32
     _matrix = tape.new("_to_copy", parameter.shape, FP32, False) if half else None
     gathered: Tensor | None = None
     if parameter.shape[0] < rows:
@@ -175,7 +175,7 @@ def decompose(tape: Tape, parameter: Parameter, rank: int) -> Tensor:
     _product = tape.new("mm", low_rank_shape((rows, columns), rank), FP32, False)
     del diagonal
     if half:
-        return tape.new("_to_copy", (rank, columns) if rows >= columns else (rows, rank), parameter.dtype, False)
+        return tape.new("_to_copy", (rank, columns) if rows >= columns else (rows, rank), dtype, False)
     return right if rows >= columns else left
 
 

@@ -32,7 +32,7 @@ def states(parameter: Parameter, optimizer: str, implementation: str, wide_embed
     small = rows * columns < bnb.SMALLEST_8BIT
     moment = rounded(rows * columns * (FP32.itemsize if small else 1))
     maxima = 0 if small else rounded(-(-rows * columns // bnb.BLOCK) * FP32.itemsize)
-    return 2 * (moment + maxima) + projection_bytes(parameter, rank) + NORM
+    return 2 * (moment + maxima) + projection_bytes(parameter, rank, parameter.dtype) + NORM
 
 
 def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool) -> int:
@@ -40,7 +40,7 @@ def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embedding
     plain = [one for one in parameters if not is_projected(one)]
     projected = (low_rank_shape(one.shape, rank_of(optimizer)) for one in parameters if is_projected(one))
     if any(rows * columns >= bnb.SMALLEST_8BIT for rows, columns in projected):
-        return bnb.moments_of(KERNEL) * bnb.CODE_BOOK_BYTES
+        return len(bnb.tensors_of(KERNEL)) * bnb.CODE_BOOK_BYTES
     return bnb.shared_bytes(plain, KERNEL, wide_embeddings=False)
 
 
@@ -59,7 +59,7 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     rank, stays = rank_of(optimizer), None
     for parameter in one_by_one(tape, [one for one in parameters if is_projected(one)]):
         shape, dtype = parameter.shape, parameter.dtype
-        projection = decompose(tape, parameter, rank)
+        projection = decompose(tape, parameter, rank, dtype)
         del projection  # it replaces the one that is among the states
         low = low_rank_shape(shape, rank)
         parameter.grad = tape.new("mm", low, dtype, False, category="gradients")

@@ -36,7 +36,7 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     """Nothing is left to do after backward."""
 
 
-def step_waiting(waiting: list[Parameter], arriving: Parameter | None = None) -> None:
+def step_waiting(waiting: list[Parameter]) -> None:
     """Step the weights whose gradients are there, when the next gradient arrives, or when backward is over.
 
     The gradient is cast to fp32 and dropped, then the weight is cast; neither is a copy where it is fp32 already.
@@ -72,10 +72,20 @@ class Lomo(Optimizer, Observer):
             self.losses.append(loss)
             return super().backward(loss, received=received)
         self.tape.observe(self)
-        backward(self.tape, loss, received=received)
-        step_waiting(self.waiting)
+        begun = self.begun(loss)
+        backward(self.tape, begun, received=received)
+        self.step_waiting()
+        del begun
         self.tape.ignore(self)
         return []
+
+    def begun(self, loss: Tensor) -> Tensor:
+        """What backward begins with."""
+        return loss
+
+    def step_waiting(self) -> None:
+        """Step the weights whose gradients are there."""
+        step_waiting(self.waiting)
 
     def after_backward(self) -> None:
         """Shards are stepped in the order of the model, each as a waiting weight is, beside the loss.
@@ -99,7 +109,7 @@ class Lomo(Optimizer, Observer):
 
     def before_accumulate(self, parameter: Parameter) -> None:
         """The next gradient is there."""
-        step_waiting(self.waiting, parameter)
+        self.step_waiting()
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """The weight waits for the next one."""

@@ -48,12 +48,11 @@ def _pieces_of(
         total = library.states(parameter, optimizer, implementation, wide_embeddings)
         if LIBRARIES.get(optimizer) != "bitsandbytes" or bitsandbytes.is_paged(parameter, optimizer):
             return (total,) if total else ()
-        moment = bitsandbytes.moment_bytes(parameter, optimizer, wide_embeddings)
-        moments = (moment,) * bitsandbytes.moments_of(optimizer)
+        moments = bitsandbytes.tensor_bytes(parameter, optimizer, wide_embeddings)
         return (*moments, total - sum(moments)) if total > sum(moments) else moments
     itemsize = FP32.itemsize if precision.master else parameter.dtype.itemsize
     if implementation == OF_TRANSFORMERS:
-        return adafactor_transformers.state_bytes(parameter)
+        return adafactor_transformers.state_bytes(parameter.shape)
     if optimizer == "adafactor":
         return tuple(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
     moments = (rounded(parameter.elements * itemsize),) * MOMENTS[optimizer]

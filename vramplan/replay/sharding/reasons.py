@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.options.words import GALORE, pattern_word
+from vramplan.options.words import LOW_RANK_OPTIMIZERS, pattern_word
 from vramplan.values.job import ResolvedJob
 
 UNIFORM = "PyTorch makes one tensor of the weights of a unit, and raises an error unless they are all alike in"
@@ -18,13 +18,14 @@ READS_HEAD = "the loss reads the weight of the head outside of its module, whose
 TRAINED_TYPES = "PyTorch raises an error unless all that is trained in a unit has one element type"
 NO_SCALES = "a DTensor in the place of the weight has none of the scales that bitsandbytes reads there (CB)"
 
-MATRICES = ("muon", GALORE, "galore-adamw-8bit:RANK", "apollo-adamw:RANK")
+MATRICES = ("muon", *LOW_RANK_OPTIMIZERS)
 VECTORS = "it steps matrices, and FSDP1 gives it vectors"
 CAME = "came"
 OF_DTENSORS = {
     CAME: "it adds a DTensor to a plain tensor, which PyTorch refuses",
     "adafactor": "PyTorch's adafactor changes a DTensor in place in a way that PyTorch refuses",
     "galore-adamw-8bit:RANK": "it gives a DTensor a gradient of another size, which PyTorch refuses",
+    **dict.fromkeys(("galore-adafactor:RANK", "adalomo"), "it adds DTensors to plain tensors, which PyTorch refuses"),
     "apollo-adamw:RANK": "it multiplies a DTensor by a plain tensor, which PyTorch refuses",
 }
 """What optimizers do with the shards of FSDP2."""

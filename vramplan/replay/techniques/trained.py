@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from vramplan.engines import imported
@@ -205,6 +206,32 @@ def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: tuple[str, .
     """The same of an adapter: whether one of its weights is where the loss comes by."""
     trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
     return _forward(model, Tape(1), trained).node is not None
+
+
+class WeightShapes(NamedTuple):
+    """The shapes of a model's weights, each once."""
+
+    every: frozenset[Shape]
+    trained: frozenset[Shape]
+    trains_table: bool  # of embeddings
+
+    @property
+    def smallest(self) -> int:
+        """The elements of the smallest weight that is trained."""
+        return min((prod(shape) for shape in self.trained), default=0)
+
+
+@lru_cache(maxsize=MOST_MODELS)
+def shapes_of(model: ModelShape, adapter: Adapter | None, frozen: tuple[str, ...]) -> WeightShapes:
+    """Those of a model and its adapter, found by a small sample."""
+    tape = Tape(1, direct=True)
+    policy: Trained = Frozen(frozen)
+    if adapter is not None:
+        policy = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
+    _forward(model, tape, policy)
+    trained = [one for one in tape.parameters if one.node is not None]
+    every, some = (frozenset(one.shape for one in several) for several in (tape.parameters, trained))
+    return WeightShapes(every, some, any(one.is_table for one in trained))
 
 
 def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:

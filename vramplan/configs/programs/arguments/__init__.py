@@ -29,7 +29,6 @@ from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.shell import shown, unknowns
 
 STEPS = "gradient_accumulation_steps"
-MOST = 1e6  # of a norm that is computed and never exceeded, as 1e9
 
 
 def read_trl(sheet: Sheet, meaning: Meaning) -> None:
@@ -75,8 +74,7 @@ def read_file(file: TrainingFile) -> None:
         trainer.optimizer(sheet, meaning, "optim")
     else:
         sheet.text("optim"), sheet.get("optim_args")
-    norm = sheet.number("max_grad_norm") or None
-    meaning.say("max_gradient_norm", norm if norm is None else min(norm, MOST), "max_grad_norm")
+    trainer.clipping(sheet, meaning)
     devices.strategy(file)
     computing.checkpointing(file)
     peft = tuning.adapter(file)

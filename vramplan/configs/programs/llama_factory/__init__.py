@@ -89,9 +89,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("micro_batch_size", sheet.count("per_device_train_batch_size"), "per_device_train_batch_size")
     key = "gradient_accumulation_steps"
     meaning.say(key, sheet.count(key), key)
-    meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
     kind = sheet.word("finetuning_type", {name: name for name in ("lora", "oft", "freeze", "full")})
     tuning.optimizer(sheet, meaning)
+    trainer.clipping(sheet, meaning)
     quantized = tuning.quantization(sheet, meaning, name or "")
     tuning.adapter(sheet, meaning, kind)
     tuning.frozen(sheet, meaning, kind)

@@ -9,9 +9,17 @@ from __future__ import annotations
 from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs import trainer
 from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.errors import near_matches
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear layers of a block of Llama and its kin."""
+
+OVER_GALORE = {
+    "adamw_torch": "galore-adamw",
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), "galore-adamw-8bit"),
+    "adafactor": "galore-adafactor",
+}
+"""By `optim`: what `use_galore` is made over (trainer_utils.py, _create_galore_optimizer)."""
 
 
 def optimizer(sheet: Sheet, meaning: Meaning) -> None:
@@ -19,18 +27,20 @@ def optimizer(sheet: Sheet, meaning: Meaning) -> None:
     sheet.get("optim_args")
     if sheet.flag("use_galore"):
         rank = sheet.count("galore_rank")
-        meaning.say("optimizer", f"galore-adamw:{rank}", "use_galore", "galore_rank")
-        sheet.text("optim")
+        name = (sheet.text("optim") or "adamw_torch").lower()
+        if sheet.given("optim") and name not in OVER_GALORE:
+            sheet.problem("optim", f"{name} is none that GaLore is made over", near_matches(name, OVER_GALORE))
+        meaning.say(
+            "optimizer", f"{OVER_GALORE.get(name, 'galore-adamw')}:{rank}", "use_galore", "galore_rank", "optim"
+        )
         sheet.text("galore_target")
         if sheet.flag("galore_layerwise"):
             meaning.say("optimizer_in_backward", True, "galore_layerwise")
-            meaning.say("max_gradient_norm", None, "galore_layerwise")
         return
     if sheet.flag("use_apollo"):
         meaning.say("optimizer", f"apollo-adamw:{sheet.count('apollo_rank') or 16}", "use_apollo", "apollo_rank")
         if sheet.flag("apollo_layerwise"):
             meaning.say("optimizer_in_backward", True, "apollo_layerwise")
-            meaning.say("max_gradient_norm", None, "apollo_layerwise")
         sheet.text("apollo_target"), sheet.text("optim")
         return
     if sheet.flag("use_adam_mini"):
