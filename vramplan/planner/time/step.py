@@ -24,11 +24,12 @@ from vramplan.values.parallel import Split
 if TYPE_CHECKING:  # one device tells nobody anything
     from vramplan.planner.time.traffic import Collective
 
-CALIBRATED_BAND, EXTRAPOLATED_BAND = (0.85, 1.15), (0.80, 1.40)
+CALIBRATED_BAND, EXTRAPOLATED_BAND = (0.85, 1.15), (0.80, 1.55)
 """The ends of the step's time over the likely one.
 
-The first holds 95 % of the published rates of its class. The second was widened in sight of rates of sources that were
-new to the project (tests/measured/unseen_rates.yaml), of which 0.85 to 1.35 had held 74 %.
+The first holds 95 % of the published rates of its class. The second was chosen in sight of rates of sources that were
+new to the project (tests/measured/unseen_rates.yaml, later_rates.yaml): it holds 91 % of these 274, and 0.80 to 1.40,
+which it was, 87 %.
 """
 
 
