@@ -71,6 +71,10 @@ def test_an_adapter_by_default() -> None:
         ("use_dora: true\n", {"adapter__kind": "dora"}),
         ("finetuning_type: full\nuse_muon: true\n", {"optimizer": "muon"}),
         ("finetuning_type: oft\noft_target: all\n", {"adapter__kind": "oft", "adapter__targets": "all-linear"}),
+        (
+            "finetuning_type: lora\nuse_rslora: true\npissa_init: true\npissa_iter: 16\nloraplus_lr_ratio: 16.0\n",
+            {"adapter__kind": "lora"},
+        ),
         ("finetuning_type: oft\n", {"adapter__rank": 32, "adapter__dropout": None, "adapter__alpha": None}),
         ("finetuning_type: oft\noft_block_size: 64\n", {"adapter__rank": 64}),
         ("ray_num_workers: 4\n", {"parallel__data": 4}),

@@ -69,6 +69,8 @@ BESIDE: dict[str, Keys] = {
     "base_learning_rate": {"base_batch_size": 64},
     "quantization": {"adapter": {"kind": "lora"}},
     "adapter.feedforward_targets": {"adapter": {"kind": "ia3"}},
+    "adapter.decompose_factor": {"adapter": {"kind": "lokr"}},
+    "adapter.frequencies": {"adapter": {"kind": "fourierft"}},
     "grad_scaler": {"precision": "amp-fp16"},
     "expert_imbalance": {"model": "mixtral-8x7b"},
     "expert_capacity_factor": {"model": "mixtral-8x7b", "runtime": "megatron"},

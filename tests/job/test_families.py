@@ -12,9 +12,8 @@ from vramplan.answers.placement import placements_of
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
-from vramplan.job.attention import of_package
 from vramplan.planner.checkpoints import spelled
-from vramplan.replay.models.capable import no_checkpointing, no_fused_attention
+from vramplan.replay.models.capable import no_checkpointing, no_fused_attention, of_package
 from vramplan.replay.models.parts import has_equal_blocks
 from vramplan.values.job import ResolvedJob
 

@@ -39,6 +39,11 @@ and one buffer of it, which stands for it in the traces.
 whose weights PEFT adapts through parametrizations; there batched products have the copies that cuBLAS makes of matrices
 without a stride of 1 (aten/src/ATen/native/cuda/Blas.cpp, prepare_batch_matrix_for_cublas).
 
+`adapter_kinds.json` holds the adapters of peft 0.21.2 that came after those, as `get_peft_model` puts them on without a
+task: AdaLoRA, VeRA, LoHa, LoKr, MiSS, BOFT (without its extension for CUDA, and without the numbers of its
+permutations), HRA, FourierFT and RandLoRA, of each over several families, precisions and, where PEFT has it, layers of
+bitsandbytes 0.50.2.
+
 `liger.json` holds liger-kernel 0.8.5 in the modules of models that are there (its own Python, with Triton kernels that
 compute nothing, on a GPU of 132 multiprocessors), each beside random other techniques.
 

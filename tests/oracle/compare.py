@@ -53,6 +53,7 @@ ROWS = {
     "frozen": 262,
     "adapted": 143,
     "adapters_more": 221,
+    "adapter_kinds": 157,
     "lora_parts": 18,
     "halves": 192,
     "fully_shard": 158,

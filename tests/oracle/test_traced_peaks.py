@@ -31,6 +31,7 @@ UNDECLARED = {
     "adapters",
     "adapted",
     "adapters_more",
+    "adapter_kinds",
     "lora_parts",
     "heads",
     "smoothing",

@@ -25,6 +25,7 @@ from vramplan.options.words import (
     VIRTUAL_TOKENS,
 )
 from vramplan.replay.techniques.adapters import LORA_PARTS
+from vramplan.values import adapter_kinds
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
 
 Keys = dict[str, Any]
@@ -83,7 +84,15 @@ OPTIMIZERS = (
 )
 OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 """Losses that are made outside of the model, which no rig of several devices has."""
-KINDS = ("lora", "lora", "lora", "dora", "dora", "ia3", "oft", *VIRTUAL_TOKENS)
+KINDS = (
+    *("lora",) * 6,
+    *("dora",) * 3,
+    *("ia3", "ia3", "oft", "oft"),
+    *("adalora", "vera", "loha", "lokr", "miss", "boft", "hra", "fourierft", "randlora"),
+    *VIRTUAL_TOKENS,
+)
+RANKS = {"oft": (4, 8, 16), "boft": (2, 4), "hra": (1, 2, 3)}
+"""Of kinds to which other numbers mean something else, or take longer."""
 FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
 """Formats of quantization-aware training that fit small layers."""
 LISTS = ("layer_types", "layers_block_type", "mlp_layer_types")
@@ -236,10 +245,15 @@ def _adapter(random: Random) -> Keys:
     adapter: Keys = {"kind": kind}
     if kind in VIRTUAL_TOKENS:
         return {"adapter": adapter | _virtual_tokens(random, kind)}
-    if kind == "oft":
-        adapter["rank"] = random.choice([4, 8, 16])
-    elif kind != "ia3":
-        adapter |= {"rank": random.choice([1, 4, 8]), "dropout": random.choice([0.0, 0.1])}
+    keys = adapter_kinds.KINDS[kind].keys
+    if "rank" in keys:
+        adapter["rank"] = random.choice(RANKS.get(kind, (1, 4, 8)))
+    if "dropout" in keys:
+        adapter["dropout"] = random.choice([0.0, 0.1])
+    if "frequencies" in keys:
+        adapter["frequencies"] = random.choice([7, 100])
+    if "decompose_factor" in keys and random.random() < 0.3:
+        adapter["decompose_factor"] = random.choice([2, 4])
     if kind != "ia3" and random.random() < 0.4:
         adapter["targets"] = ["all-linear"]
         if kind == "lora" and random.random() < 0.3:

@@ -42,6 +42,7 @@ TRANSFORMERS = Rig(
         *("suite", "random", "families", "attention", "seq2seq", "moe", "vision", "resnet", "halves", "optimizers"),
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
+        "adapter_kinds",
         *(
             "quantized",
             "returned",

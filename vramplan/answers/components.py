@@ -126,8 +126,7 @@ def _basis_of_less(record: Record, job: ResolvedJob, width: int, resident: bool)
         frozen = f"{total:,} x {width} B, {total - trained:,} of them frozen"
         return {"weights": frozen}
     adapter = job.adapter
-    measure = "blocks of" if adapter.kind == "oft" else "rank"
-    kind = f"{adapter.kind} {measure} {adapter.rank}" if adapter.rank else adapter.kind
+    kind = f"{adapter.kind} {on_demand.KINDS[adapter.kind].measure} {adapter.rank}" if adapter.rank else adapter.kind
     base = (
         f"{own:,} frozen, linear layers in {job.quantization}" if job.quantization else f"{own:,} x {width} B, frozen"
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vramplan.replay.sharding.units import REDUCED as REDUCED
     from vramplan.results.allocator import Allocator as Allocator
     from vramplan.results.allocator import OutOfMemory as OutOfMemory
+    from vramplan.values.adapter_kinds import KINDS as KINDS
 
 MODULES = {
     "vramplan.results.allocator": (
@@ -57,6 +58,7 @@ MODULES = {
     "vramplan.replay.models.experts": ("active_parameters",),
     "vramplan.replay.sharding.replicated": ("BUCKET_BYTES",),
     "vramplan.replay.sharding.units": ("REDUCED",),
+    "vramplan.values.adapter_kinds": ("KINDS",),
     "vramplan.planner.textbook.advice": ("advise",),
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""

@@ -268,12 +268,13 @@ class Peft(NamedTuple):
     """What adapters sit on where nobody says it, and what a type calls its fused projection.
 
     Source: peft 0.21.2, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and
-    TRANSFORMERS_MODELS_TO_IA3_TARGET_MODULES_MAPPING.
+    TRANSFORMERS_MODELS_TO_IA3_TARGET_MODULES_MAPPING; of kinds whose targets are others than LoRA's, those of theirs.
     """
 
     lora: tuple[str, ...] = ()
     ia3: tuple[str, ...] = ()
     ia3_feedforward: tuple[str, ...] = ()  # those of ia3 that are feedforward
+    of_kind: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # other kinds whose targets are not LoRA's: theirs
     fused: str | None = None  # the projection that is queries, keys and values
     made_fused: bool = False  # whether other code of the same model has the three in one
 

@@ -11,6 +11,7 @@ from vramplan.replay.models.capable import has_conv1d, no_all_linear, not_adapte
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names, names_of
+from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
@@ -194,8 +195,9 @@ def check_targets(
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
     if kind != "lora" and takes_only_lora(published(model)):
         fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
-    elif kind == "oft" and has_conv1d(model.family):
-        fields.refuse("kind", f"PEFT has no oft over the layers of {model_type}, which are Conv1D", hint="use lora")
+    elif not KINDS[kind].conv1d and has_conv1d(model.family):
+        message = f"PEFT has no {kind} over the layers of {model_type}, which are Conv1D"
+        fields.refuse("kind", message, hint="use lora")
     elif kind == "oft" and LATENT in names.linears and any(one in (ALL_LINEAR, LATENT) for one in map(leaf, targets)):
         message = f"PEFT takes what {LATENT} reads, of four dimensions, for an image, and oft over it cannot run"
         fields.refuse("targets", message, hint="name layers: " + _others(layers_of(model, names), LATENT))

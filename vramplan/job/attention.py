@@ -15,8 +15,8 @@ from vramplan.replay.models.capable import (
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
+    of_package,
     only_kernel_of,
-    package_flash,
 )
 from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD
 
@@ -36,10 +36,6 @@ UNPADDED = (
 WINDOWED = (
     "{} tokens of the sliding window are an argument of the flash-attn package's kernels, which need no mask for them; "
     "composed, and never traced"
-)
-SOFTCAPPED = (
-    "the flash-attn package bounds scores itself since 2.6 (softcap), and takes windows as an argument; composed, and "
-    "never traced"
 )
 GROUPED = (
     "{}, and the memory-efficient kernel takes no fewer key-value heads than heads, which Transformers hands on as "
@@ -187,13 +183,6 @@ def _takes_plain(model: ModelShape) -> bool:
     """Whether plain operators are in the replay: of Transformers' code, without a row or a mask of images."""
     masks_images = model.takes_images and no_flash_attention(model.family) is not None
     return not is_own_code(model.family) and not model.any_image_size and not masks_images
-
-
-def of_package(model: ModelShape) -> str | None:
-    """Why flash means the flash-attn package for a model: what PyTorch's kernel has no argument for."""
-    if model.latent_attention is not None and model.latent_attention.value_size == model.head_size:
-        return None
-    return SOFTCAPPED if model.attention_softcap else package_flash(model.family)
 
 
 def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str, *, package: bool = False) -> str | None:

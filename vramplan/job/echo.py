@@ -10,7 +10,7 @@ from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.precision import over_fp32
 from vramplan.options import table, words
 from vramplan.options.option import SIZE, TEXTS, Option
-from vramplan.values.job import ADAPTER_LACKS, LORA_LACKS, Adapter, ResolvedJob
+from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortConvolution, StateSpace
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
@@ -210,7 +210,7 @@ def _textbook_model_to_dict(model: TextbookModel) -> dict[str, Any]:
 def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
     """An adapter with every key that its kind has."""
     values = {**adapter._asdict(), **{key: list(getattr(adapter, key)) for key in LISTED}}
-    without = ADAPTER_LACKS.get(adapter.kind, LORA_LACKS)
+    without = on_demand.lacks(adapter.kind)
     return {name: values[name] for name in table.inside("adapter") if name not in without}
 
 

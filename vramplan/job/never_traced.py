@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.job.attention import of_package
 from vramplan.job.cells import FSDP_FP8
 from vramplan.options import words
 from vramplan.replay.models import is_untraced, shares_by_itself
@@ -13,10 +12,12 @@ from vramplan.replay.models.capable import (
     is_untraced_loss,
     looks_up_4bit,
     masks_padding,
+    of_package,
     takes_packing,
     untraced_parts,
 )
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks
+from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import (
     COMPILE,
     FP8,
@@ -28,9 +29,11 @@ from vramplan.replay.techniques.evidence import (
 )
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
+from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split, is_fsdp
 
+TRACED_OVER_GPTQ = ("lora", "oft")
 FLOAT8 = ("fp8", FSDP_FP8)
 PROJECTING = ("galore", "apollo")  # the words of optimizers that project gradients
 
@@ -50,6 +53,7 @@ def never_traced(job: ResolvedJob) -> Iterator[str]:
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
         yield f"quantization {job.quantization} was never traced together with an adapter over experts"
+    yield from _of_adapter(job)
     word = job.optimizer.partition(":")[0]
     if word != PLAIN_OPTIMIZER and not rows_of(f"optimizer: {word}").number:
         yield f"optimizer {word} was never traced in a whole run: states and step are those of its library's code"
@@ -86,6 +90,19 @@ def _compiled(job: ResolvedJob) -> Iterator[str]:
         yield f"compile true was traced up to 8 % too low with {beside}: {why}"
     if job.quantization == "int8":
         yield f"{key} with quantization int8 in one graph: bitsandbytes cuts it at every layer"
+
+
+def _of_adapter(job: ResolvedJob) -> Iterator[str]:
+    """AdaLoRA adds a term to the loss of PEFT's classes for tasks, whose gradients are there before all others."""
+    if job.adapter is None:
+        return
+    if job.quantization == GPTQ and job.adapter.kind not in TRACED_OVER_GPTQ:
+        yield f"adapter {job.adapter.kind} was never traced over {GPTQ} weights"
+    if job.sharding is not None and not KINDS[job.adapter.kind].shared_rows:
+        yield f"adapter {job.adapter.kind} was never traced with parallel.sharding {job.sharding.kind}"
+    if job.adapter.kind == "adalora" and job.model.task != "mlm":
+        given = "adapter adalora was never traced with task_type, by which PEFT adds a term to the loss"
+        yield f"{given}: gradients of all its matrices are then there while backward runs, and they are not counted so"
 
 
 def _own_code(job: ResolvedJob) -> Iterator[str]:

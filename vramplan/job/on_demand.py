@@ -79,8 +79,10 @@ if TYPE_CHECKING:
     from vramplan.job.varied import check_varied as check_varied
     from vramplan.job.zeroing import check_zeroing as check_zeroing
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
+    from vramplan.values.adapter_kinds import lacks as lacks
 
 MODULES = {
+    "vramplan.values.adapter_kinds": ("lacks",),
     "vramplan.job.allocator": ("text_of",),
     "vramplan.job.accepted": (
         "refuse_given_words",

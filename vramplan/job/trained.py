@@ -8,6 +8,7 @@ from types import MappingProxyType
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job import virtual_tokens
+from vramplan.job.adapter_fit import check_element_types, check_layers, check_shards, check_widths
 from vramplan.job.adapter_targets import (
     by_leaf,
     check_saved,
@@ -26,7 +27,6 @@ from vramplan.options import words
 from vramplan.replay.models import is_own_code
 from vramplan.replay.models.capable import may_miss_adapter, no_all_linear
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
-from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
     CLASSIFIERS,
@@ -39,12 +39,9 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
-from vramplan.replay.tensors import FP32
-from vramplan.values.job import ADAPTER_LACKS, LORA_LACKS, Adapter, Assumption
+from vramplan.values.adapter_kinds import KINDS, lacks
+from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
-
-DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
-DEFAULT_BLOCK = 32  # peft, tuners/oft/config.py, OFTConfig.oft_block_size
 
 Q_AND_V = ("q_proj", "v_proj")
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
@@ -106,7 +103,7 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
     if any(word not in LORA_PARTS for word in raw.frozen):
         hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
         fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
-    elif raw.frozen and (raw.adapter_kind or "lora") not in ("lora", "dora"):
+    elif raw.frozen and raw.adapter_kind and not (raw.adapter_kind in KINDS and KINDS[raw.adapter_kind].is_lora):
         message = f"{', '.join(raw.frozen)} belongs to LoRA: {raw.adapter_kind} has none"
         fields.refuse("frozen", message, hint="leave it out, or kind lora")
     elif len(set(raw.frozen)) == len(LORA_PARTS):
@@ -220,32 +217,25 @@ class _Adapter:
         self.usual = usual or Q_AND_V
         self.raw, self.fields, self.model, self.names = raw, fields, model, names
         self.precision, self.told = precision, told
-        self.kind = fields.text("kind") or "lora"
+        self.kind = raw.adapter_kind or "lora"  # of what is no word too, which was refused where it was read
         self.known = known_targets(model, names, self.kind)
 
     def adapter(self) -> Adapter:
         """The adapter with every default explicit."""
-        fields, ia3 = self.fields, self.kind == "ia3"
-        quantization = self.raw.quantization
-        if quantization == GPTQ and self.kind not in ("lora", "oft"):
-            message = f"{self.kind} is not modelled over {quantization} weights: PEFT has it only for bitsandbytes"
-            fields.refuse("kind", message, hint="use lora")
-        computing = PRECISIONS[self.precision]
-        if quantization is not None and ia3 and computing.autocast is None and computing.weights is not FP32:
-            message = f"ia3 over {quantization} weights gives fp32, which {self.precision} cannot go on with"
-            alone = self.precision.startswith("pure-")
-            fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype" if alone else "use lora")
+        fields = self.fields
+        check_layers(self.raw, self.kind)
+        check_shards(self.raw, self.kind)
         targets, feedforward = self.targets()
-        lacks = ADAPTER_LACKS.get(self.kind, LORA_LACKS)
-        for key in lacks:
+        without = lacks(self.kind)
+        for key in without:
             if fields.given(key):
                 fields.refuse(key, f"has no meaning for {self.kind}", hint="leave it out")
-        rank = 0 if ia3 else self.rank()
-        alpha = None if "alpha" in lacks else self.raw.adapter_alpha
-        dropout = None if "dropout" in lacks else self.raw.adapter_dropout
+        rank = 0 if "rank" in without else self.rank()
+        alpha = None if "alpha" in without else self.raw.adapter_alpha
+        dropout = None if "dropout" in without else self.raw.adapter_dropout
         if dropout:
             dropout = beside.dropout_of(self.raw, fields, self.kind, dropout, self.model, self.told)
-        return Adapter(
+        adapter = Adapter(
             kind=self.kind,
             rank=rank,
             targets=targets,
@@ -254,11 +244,24 @@ class _Adapter:
             alpha=alpha,
             dropout=dropout or 0.0,
             dtype=self.dtype(),
+            decompose_factor=None if "decompose_factor" in without else self.raw.adapter_decompose_factor,
+            frequencies=self.usual_number("frequencies", self.raw.adapter_frequencies),
         )
+        check_element_types(self.raw, adapter, self.precision)
+        check_widths(fields, self.names, adapter)
+        return adapter
+
+    def usual_number(self, key: str, given: int | None) -> int | None:
+        """A number that one kind has, or PEFT's default of it; None where the kind has none."""
+        usual = KINDS[self.kind].usual.get(key)
+        if usual is None or given is not None:
+            return None if usual is None else given
+        self.told.append(Assumption(f"adapter.{key}", usual, "PEFT's default"))
+        return usual
 
     def rank(self) -> int:
         """The rank, or the size of a block; where it is left out that of the program, or PEFT's default."""
-        rank, usual = self.raw.adapter_rank, DEFAULT_BLOCK if self.kind == "oft" else DEFAULT_RANK
+        rank, usual = self.raw.adapter_rank, KINDS[self.kind].rank
         if rank is None:
             rank = self.usual_rank or usual
             whose = "PEFT's default" if self.usual_rank is None else "the default of the runtime"
@@ -271,7 +274,8 @@ class _Adapter:
         given, feedforward = self.raw.adapter_targets, self.raw.adapter_feedforward_targets
         if given is None:
             peft = peft_of(self.model)
-            known = (peft.ia3, peft.ia3_feedforward) if self.kind == "ia3" else (peft.lora, ())
+            of_kind = peft.of_kind.get(self.kind, peft.lora)
+            known = (peft.ia3, peft.ia3_feedforward) if self.kind == "ia3" else (of_kind, ())
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
                 known, whose = (self.usual, ()), "those of the recipes of the runtime"

@@ -8,7 +8,8 @@ from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models.capable import masks_padding, takes_prefix, takes_virtual_tokens
-from vramplan.values.job import ADAPTER_LACKS, Adapter, Assumption
+from vramplan.values.adapter_kinds import lacks
+from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import ZERO3
 
@@ -34,7 +35,7 @@ def adapter_of(
     """An adapter of such a kind; what is wrong is refused. `saved` are modules of which a copy is trained in full."""
     kind = raw.adapter_kind
     assert kind is not None
-    for key in ADAPTER_LACKS[kind]:
+    for key in lacks(kind):
         if fields.given(key):
             fields.refuse(key, f"has no meaning for {kind}", hint="leave it out")
     check(raw, fields, model, kind, loss)

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 from vramplan.engines import imported
 from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.values.job import Adapter, ResolvedJob
 
 FP32 = "fp32"
+OF_LORA = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
+LYCORIS = {"rank": "r", "alpha": "alpha"}
+CONFIGURATIONS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "lora": ("LoraConfig", OF_LORA, {"use_dora": False}),
+    "dora": ("LoraConfig", OF_LORA, {"use_dora": True}),
+    "ia3": ("IA3Config", {"feedforward_targets": "feedforward_modules"}, {}),
+    "oft": ("OFTConfig", {"rank": "oft_block_size"}, {}),
+    "adalora": ("AdaLoraConfig", {**OF_LORA, "rank": "init_r"}, {"total_step": 1000}),
+    "vera": ("VeraConfig", {"rank": "r", "dropout": "vera_dropout"}, {}),
+    "loha": ("LoHaConfig", LYCORIS, {}),
+    "lokr": ("LoKrConfig", {**LYCORIS, "decompose_factor": "decompose_factor"}, {}),
+    "boft": ("BOFTConfig", {"rank": "boft_block_size"}, {}),
+    "hra": ("HRAConfig", {"rank": "r"}, {}),
+    "fourierft": ("FourierFTConfig", {"frequencies": "n_frequency"}, {}),
+    "randlora": ("RandLoraConfig", {"rank": "r", "alpha": "randlora_alpha", "dropout": "randlora_dropout"}, {}),
+    "miss": ("MissConfig", {"rank": "r", "dropout": "miss_dropout"}, {}),
+}
+"""Of each kind the class of PEFT's configuration, what the keys of an adapter are there, and what else is given."""
+
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -20,22 +42,43 @@ def adapted(job: ResolvedJob, model: Any) -> Any:
     """
     if job.adapter is None:
         return model
-    import peft
     import torch
 
     dtype = job.adapter.dtype
     if job.adapter.virtual_tokens:
         made = imported("vramplan.measure.virtual_tokens:prompted")(job, model)
     else:
-        made = peft.get_peft_model(model, _config(job.adapter), autocast_adapter_dtype=dtype == FP32)
+        made = _over_layers(job.adapter, model)
     if dtype == FP32:
         return made
     _cast(made, getattr(torch, HALVES[dtype]))  # what PEFT does, but not beside layers without storages
     return made
 
 
+def _over_layers(adapter: Adapter, model: Any) -> Any:
+    with contextlib.ExitStack() as stack:
+        if adapter.kind == "boft":
+            _without_numbers(import_module("torch"), stack)
+        return import_module("peft").get_peft_model(
+            model, _config(adapter), autocast_adapter_dtype=adapter.dtype == FP32
+        )
+
+
+def _without_numbers(torch: Any, stack: contextlib.ExitStack) -> None:
+    """BOFT's permutations without their numbers, which it would look at one by one, and its path without an extension.
+
+    Source: peft 0.21.2, tuners/boft/layer.py, get_fbd_cuda and BOFTLayer.perm2mat.
+    """
+    layer = import_module("peft.tuners.boft.layer")
+    stack.enter_context(patch.object(layer, "get_fbd_cuda", lambda: None))
+    if torch.get_default_device().type == "meta":
+        stack.enter_context(patch.object(layer.BOFTLayer, "perm2mat", lambda _, given: torch.zeros(2 * (len(given),))))
+
+
 def _cast(model: Any, dtype: Any) -> None:
-    """What is trained in an element type, and nothing else: TRL casts adapters over weights of few bits alone.
+    """What is trained in an element type, and what an adapter has beside it; nothing else.
+
+    TRL casts adapters over weights of few bits alone.
 
     New parameters, as those without data cannot be given other data.
     Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__.
@@ -44,19 +87,19 @@ def _cast(model: Any, dtype: Any) -> None:
 
     for module in model.modules():
         for name, one in module.named_parameters(recurse=False):
-            if one.requires_grad and one.dtype is not dtype:
-                module.register_parameter(name, torch.nn.Parameter(one.detach().to(dtype)))
+            if (one.requires_grad or isinstance(module, torch.nn.ParameterDict)) and one.dtype is not dtype:
+                cast = torch.nn.Parameter(one.detach().to(dtype), requires_grad=one.requires_grad)
+                module.register_parameter(name, cast)
 
 
 def _config(adapter: Adapter) -> Any:
     import peft
 
+    name, arguments, fixed = CONFIGURATIONS[adapter.kind]
     targets = ALL_LINEAR if ALL_LINEAR in adapter.targets else list(adapter.targets)
     given: dict[str, Any] = {"target_modules": targets, "modules_to_save": list(adapter.modules_to_save) or None}
-    if adapter.kind == "ia3":
-        return peft.IA3Config(**given, feedforward_modules=list(adapter.feedforward_targets))
-    if adapter.kind == "oft":
-        return peft.OFTConfig(**given, oft_block_size=adapter.rank)
-    if adapter.alpha is not None:
-        given["lora_alpha"] = adapter.alpha
-    return peft.LoraConfig(**given, r=adapter.rank, lora_dropout=adapter.dropout, use_dora=adapter.kind == "dora")
+    for key, argument in arguments.items():
+        value = getattr(adapter, key)
+        if value is not None:
+            given[argument] = list(value) if isinstance(value, tuple) else value
+    return getattr(peft, name)(**given, **fixed)

@@ -54,6 +54,8 @@ class Values:
     adapter_dropout: float | None
     adapter_modules_to_save: tuple[str, ...] | None
     adapter_dtype: str | None
+    adapter_decompose_factor: int | None
+    adapter_frequencies: int | None
     adapter_kernels: tuple[str, ...]
     adapter_virtual_tokens: int | None
     adapter_encoder_hidden_size: int | None

@@ -261,7 +261,31 @@ ADAPTERS = {
     "qlora": SpellingMeaning(
         "lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"
     ),
+    **dict.fromkeys(
+        ("rslora", "rs-lora"), SpellingMeaning("lora", note="rsLoRA is LoRA with another scale (use_rslora)")
+    ),
+    "olora": SpellingMeaning("lora", note="OLoRA is LoRA that begins with factors of the weights"),
+    "eva": SpellingMeaning("lora", note="EVA begins as LoRA; it gives some layers more of the ranks than others"),
+    **{
+        word: SpellingMeaning("lora", note=f"{name} is LoRA that takes its beginning off the frozen weights")
+        for word, name in (("pissa", "PiSSA"), ("corda", "CorDA"))
+    },
+    "loftq": SpellingMeaning(
+        "lora", note="LoftQ is LoRA that begins with what quantization loses: quantization says what is stored"
+    ),
+    **dict.fromkeys(
+        ("lora-plus", "loraplus", "lora+"), SpellingMeaning("lora", note="LoRA+ is LoRA with two learning rates")
+    ),
+    **dict.fromkeys(
+        ("lora-fa", "lorafa"),
+        SpellingMeaning("lora", (("frozen", "lora_A"),), "LoRA-FA is LoRA whose first matrix is frozen"),
+    ),
+    **_all("miss", "bone"),
+    **_all("adalora", "ada-lora"),
+    **_all("randlora", "rand-lora"),
+    **_all("fourierft", "fourier-ft"),
 }
+"""Beginnings and scales of LoRA that its memory does not depend on, and other ways to write a kind."""
 
 SHARDINGS = {
     **{
@@ -298,6 +322,14 @@ OPEN = {
         "relative steps then, which galore-torch refuses"
     ),
     "int4": "nf4 of bitsandbytes or gptq-int4",
+    **dict.fromkeys(
+        (
+            *("shira", "c3a", "waveft", "delora", "gralora", "road", "vblora", "ln-tuning", "xlora", "x-lora", "poly"),
+            *("hira", "pvera", "beft", "lily", "adamss", "tinylora", "psoft", "osf", "trainable-tokens", "cpt"),
+            *("llama-adapter", "adaption-prompt", "bitfit", "adapter"),
+        ),
+        "not modelled; near in memory is lora, or miss, whose rank gives as many weights",
+    ),
     **dict.fromkeys(("hqq", "eetq", "quanto", "torchao", "aqt", "higgs", "vptq", "gguf"), UNPACKED),
     **dict.fromkeys(("mxfp4", "fp8-weights"), "leave it out: such a checkpoint is trained dequantized, in 16 bits"),
     **dict.fromkeys(

@@ -140,7 +140,11 @@ EMBEDDED_PROMPTS = ("prompt-tuning", "p-tuning")  # adapters that put virtual to
 PREFIX = "prefix-tuning"  # and the one that puts keys and values before those of every block
 USUAL_VIRTUAL_TOKENS = 20
 VIRTUAL_TOKENS = (*EMBEDDED_PROMPTS, PREFIX)
-ADAPTERS = ("lora", "dora", "ia3", "oft", *VIRTUAL_TOKENS)
+ADAPTERS = (
+    *("lora", "dora", "ia3", "oft"),
+    *("adalora", "vera", "loha", "lokr", "miss", "boft", "hra", "fourierft", "randlora"),
+    *VIRTUAL_TOKENS,
+)
 QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8", "mxfp4", "nvfp4")
 QAT_ACTIVATIONS = ("int8", "fp8", "mxfp4", "nvfp4")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")

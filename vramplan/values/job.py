@@ -32,14 +32,16 @@ class Assumption(NamedTuple):
 class Adapter(NamedTuple):
     """Small weights that are trained beside a frozen model, as PEFT has them."""
 
-    kind: str  # a word of vramplan/options/words.py, ADAPTERS
-    rank: int  # of lora and dora; of oft the edge of a block; 0 of ia3, which has vectors
+    kind: str  # a word of vramplan/values/adapter_kinds.py, KINDS
+    rank: int  # what it is, the kind says; 0 of those that have none
     targets: tuple[str, ...]  # linear layers by the ends of their names, or all-linear
     feedforward_targets: tuple[str, ...] = ()  # ia3: those of them whose input is scaled, not their output
     modules_to_save: tuple[str, ...] = ()  # modules of which a copy is trained in full
     alpha: float | None = None  # a factor, which costs nothing, or over experts little
     dropout: float = 0.0
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
+    decompose_factor: int | None = None  # lokr: the smaller of the factors of a width; None: those that are nearest
+    frequencies: int | None = None  # fourierft: numbers of the spectrum that are trained
     kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
     virtual_tokens: int = 0  # of kinds that train tokens in place of layers
     encoder_hidden_size: int | None = None  # of what makes these tokens of an embedding; None: nothing does
@@ -66,20 +68,6 @@ class FakeQuantization(NamedTuple):
     zero_points: str = "int32"  # element type of those of integers: int32 | fp32
     adapted_only: bool = False  # of all linear layers those that have an adapter
     skips: bool = False  # layers whose width is no multiple of the groups stay as they are
-
-
-OF_ENCODER = ("encoder_hidden_size", "prefix_projection")
-OF_TOKENS = ("virtual_tokens", *OF_ENCODER)
-OF_LAYERS = ("targets", "feedforward_targets", "rank", "alpha", "dropout", "kernels")
-LORA_LACKS = ("feedforward_targets", *OF_TOKENS)
-ADAPTER_LACKS = {
-    "ia3": ("rank", "alpha", "dropout", "kernels", *OF_TOKENS),
-    "oft": ("alpha", "dropout", "kernels", *LORA_LACKS),
-    "prompt-tuning": (*OF_LAYERS, *OF_ENCODER),
-    "p-tuning": (*OF_LAYERS, "prefix_projection"),
-    "prefix-tuning": OF_LAYERS,
-}
-"""Keys of an adapter that have no meaning for its kind; all others lack LORA_LACKS."""
 
 
 class ResolvedJob(NamedTuple):

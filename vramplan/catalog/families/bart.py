@@ -39,7 +39,12 @@ TYPES = {
         family="bart",
         tasks=("seq2seq",),
         written=decoder_keys,
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "fc2"), ia3_feedforward=("fc2",)),
+        peft=Peft(
+            of_kind={"adalora": ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2")},
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "fc2"),
+            ia3_feedforward=("fc2",),
+        ),
         defaults={
             "vocabulary_size": 50265,
             "hidden_size": 1024,

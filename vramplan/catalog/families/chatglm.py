@@ -41,7 +41,7 @@ TYPES = {
         family="chatglm",
         tasks=("lm",),
         remote=True,
-        peft=Peft(lora=("query_key_value",), fused="query_key_value"),
+        peft=Peft(of_kind={"adalora": ()}, lora=("query_key_value",), fused="query_key_value"),
         defaults={
             "vocabulary_size": 65024,
             "hidden_size": 4096,

@@ -81,6 +81,7 @@ TYPES = {
         family="deberta_v2",
         tasks=_BERT.tasks,
         peft=Peft(
+            of_kind={"adalora": ("query_proj", "key_proj", "value_proj", "dense")},
             lora=("query_proj", "value_proj"),
             ia3=("key_proj", "value_proj", "output.dense"),
             ia3_feedforward=("output.dense",),

@@ -25,7 +25,7 @@ TYPES = {
     "electra": _BERT._replace(
         config="ElectraConfig",
         family="electra",
-        peft=Peft(lora=("query", "value")),
+        peft=Peft(of_kind={"adalora": ()}, lora=("query", "value")),
         defaults={
             **_BERT.defaults,
             "hidden_size": 256,

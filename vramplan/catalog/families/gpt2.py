@@ -9,7 +9,13 @@ TYPES = {
         config="GPT2Config",
         family="gpt2",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("c_attn",), ia3=("c_attn", "mlp.c_proj"), ia3_feedforward=("mlp.c_proj",), fused="c_attn"),
+        peft=Peft(
+            of_kind={"fourierft": ("mlp.c_proj",)},
+            lora=("c_attn",),
+            ia3=("c_attn", "mlp.c_proj"),
+            ia3_feedforward=("mlp.c_proj",),
+            fused="c_attn",
+        ),
         defaults={
             "vocabulary_size": 50257,
             "max_positions": 1024,

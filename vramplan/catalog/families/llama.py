@@ -145,6 +145,7 @@ TYPES = {
         family="llama",
         tasks=("lm", "cls"),
         peft=Peft(
+            of_kind={"adalora": ()},
             lora=("q_proj", "v_proj"),
             ia3=("k_proj", "v_proj", "down_proj"),
             ia3_feedforward=("down_proj",),

@@ -33,7 +33,7 @@ TYPES = {
         config="MixtralConfig",
         family="mixtral",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("q_proj", "v_proj")),
+        peft=Peft(of_kind={"adalora": ()}, lora=("q_proj", "v_proj")),
         defaults={
             **{key: value for key, value in DEFAULTS.items() if not key.endswith("_bias")},
             "intermediate_size": 14336,

@@ -58,7 +58,7 @@ TYPES = {
         config="MptConfig",
         family="mpt",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("Wqkv",), fused="Wqkv"),
+        peft=Peft(of_kind={"adalora": ()}, lora=("Wqkv",), fused="Wqkv"),
         defaults={
             "vocabulary_size": 50368,
             "hidden_size": 2048,

@@ -21,7 +21,12 @@ TYPES = {
         config="OPTConfig",
         family="opt",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "k_proj", "fc2"), ia3_feedforward=("fc2",)),
+        peft=Peft(
+            of_kind={"adalora": ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2")},
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "k_proj", "fc2"),
+            ia3_feedforward=("fc2",),
+        ),
         defaults={
             "vocabulary_size": 50272,
             "hidden_size": 768,

@@ -19,7 +19,12 @@ TYPES = {
         config="PhiConfig",
         family="phi",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("q_proj", "v_proj", "fc1", "fc2"), ia3=("q_proj", "v_proj", "fc2"), ia3_feedforward=("fc2",)),
+        peft=Peft(
+            of_kind={"adalora": (), "vera": ("q_proj", "v_proj")},
+            lora=("q_proj", "v_proj", "fc1", "fc2"),
+            ia3=("q_proj", "v_proj", "fc2"),
+            ia3_feedforward=("fc2",),
+        ),
         defaults={
             "vocabulary_size": 51200,
             "hidden_size": 2048,

@@ -38,6 +38,10 @@ def _type(config: str, vocabulary_size: int) -> ModelType:
 
 
 TYPES = {
-    "roberta": _type("RobertaConfig", 50265),
-    "xlm-roberta": _type("XLMRobertaConfig", 30522)._replace(peft=Peft(lora=("query", "value"))),
+    "roberta": _type("RobertaConfig", 50265)._replace(
+        peft=_BERT.peft._replace(of_kind={"adalora": ("query", "key", "value", "dense")})
+    ),
+    "xlm-roberta": _type("XLMRobertaConfig", 30522)._replace(
+        peft=Peft(of_kind={"adalora": ()}, lora=("query", "value"))
+    ),
 }

@@ -49,7 +49,12 @@ TYPES = {
         tasks=("seq2seq",),
         written=_written,
         ties_head=True,
-        peft=Peft(lora=("q", "v"), ia3=("k", "v", "wo"), ia3_feedforward=("wo",)),
+        peft=Peft(
+            of_kind={"adalora": ("q", "k", "v", "o", "wi", "wo")},
+            lora=("q", "v"),
+            ia3=("k", "v", "wo"),
+            ia3_feedforward=("wo",),
+        ),
         defaults={
             "vocabulary_size": 32128,
             "hidden_size": 512,

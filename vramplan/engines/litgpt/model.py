@@ -35,7 +35,8 @@ from vramplan.replay.operators.indexing import split_along, split_with_sizes
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import cat, expand, narrow, repeat_interleave, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target
+from vramplan.replay.techniques.adapter_target import DTYPES
+from vramplan.replay.techniques.adapters import OWN, is_target
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.model import ModelShape
 

@@ -18,7 +18,8 @@ from vramplan.replay.operators.views import contiguous
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapted import Adapted
-from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target
+from vramplan.replay.techniques.adapter_target import DTYPES
+from vramplan.replay.techniques.adapters import OWN, is_target
 from vramplan.replay.tensors import Parameter, Tensor
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vramplan.engines import imported
-from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
-from vramplan.planner.time import step_kernels
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS, LATER_TORCH_OPTIMIZERS, OTHER_OPTIMIZERS
 from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.fitted import HOST_SECONDS
 from vramplan.planner.time.rates import Rates
@@ -80,7 +79,7 @@ def step_seconds(job: ResolvedJob, record: Record, rates: Rates) -> float:
     if job.optimizer == MUON:
         share = timing_of(job).shares_matrices(job)
         seconds += sum(_orthogonal_seconds(one, share, rates) for one in record.stepped if is_matrix(one))
-    moved = 2 * step_kernels.MOVED.get(job.optimizer, 0) * _trained_bytes(record)
+    moved = 2 * _counted(job, "moved") * _trained_bytes(record)
     if moved:  # one way after the other, between kernels
         seconds += imported("vramplan.planner.time.communication:copy_seconds")(moved, job.gpu)
     return seconds + clipping / rates.bytes_per_s
@@ -104,7 +103,7 @@ def _waiting_seconds(job: ResolvedJob, stepped: Sequence[Stepped], seconds: floa
     share = _share_of_tensors(job, stepped)
     waiting = 0.0
     for one in stepped:
-        looped = KERNELS.get(word) or step_kernels.launches(job.optimizer)
+        looped = KERNELS.get(word) or _counted(job, "launches")
         launches = AROUND if job.optimizer == MUON and is_matrix(one) else looped * loops
         each = seconds * prod(one.shape) / elements / share
         waiting += one.copies * share * max(0.0, launches * HOST_SECONDS[FORWARD] - each)
@@ -174,6 +173,14 @@ def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
     return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
 
 
+def _counted(job: ResolvedJob, figure: str) -> float:
+    """A figure of an optimizer whose kernels are counted one by one; 0 of the others, which need not import them."""
+    if job.optimizer not in (*LATER_TORCH_OPTIMIZERS, *OTHER_OPTIMIZERS):
+        return 0
+    found: float = imported(f"vramplan.planner.time.step_kernels:{figure}")(job)
+    return found
+
+
 def _trained_bytes(record: Record) -> int:
     """Bytes of the weights that are trained."""
     trained = min(1.0, record.reached_parameters / max(1, record.parameters))
@@ -182,8 +189,7 @@ def _trained_bytes(record: Record) -> int:
 
 def _passes(job: ResolvedJob) -> float:
     """How often an optimizer of several kernels moves its states, weights and gradients."""
-    counted = step_kernels.passes(job.optimizer, job.optimizer_implementation or "foreach")
-    return counted or OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)
+    return _counted(job, "passes") or OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)
 
 
 def _wide_bytes(job: ResolvedJob, record: Record) -> int:

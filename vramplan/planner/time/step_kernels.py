@@ -10,6 +10,7 @@ prodigyopt/prodigy.py; axolotl/utils/optimizers/{adopt,adamc}.py.
 from __future__ import annotations
 
 from vramplan.replay.optimizers import MOMENTS, grokadamw, of_axolotl, schedule_free
+from vramplan.values.job import ResolvedJob
 
 Accesses = tuple[int, ...]
 
@@ -50,18 +51,19 @@ WHOLE |= {"prodigy": 4, "adopt": of_axolotl.MOMENTS, "adamc": of_axolotl.MOMENTS
 """Tensors of the shape of a weight among the states that a record counts."""
 
 
-def accesses(optimizer: str, implementation: str) -> Accesses | None:
-    """What the kernels of a step read and write of each weight; None where another table has it."""
-    return (FOREACH if implementation == "foreach" else LOOPS).get(optimizer)
-
-
-def passes(optimizer: str, implementation: str) -> float | None:
+def passes(job: ResolvedJob) -> float:
     """How often a step moves what one kernel would: states and weights read and written, gradients read."""
-    found = accesses(optimizer, implementation)
-    return None if found is None else sum(found) / (2 * (WHOLE[optimizer] + 1) + 1)
+    table = FOREACH if job.optimizer_implementation in (None, "foreach") else LOOPS
+    found = table.get(job.optimizer)
+    return 0 if found is None else sum(found) / (2 * (WHOLE[job.optimizer] + 1) + 1)
 
 
-def launches(optimizer: str) -> int:
-    """Kernels of each weight in a step that loops over them; 0 where another table has it."""
-    found = LOOPS.get(optimizer)
-    return 0 if found is None else len(found) + SMALL.get(optimizer, 0)
+def launches(job: ResolvedJob) -> int:
+    """Kernels of each weight in a step that loops over them."""
+    found = LOOPS.get(job.optimizer)
+    return 0 if found is None else len(found) + SMALL.get(job.optimizer, 0)
+
+
+def moved(job: ResolvedJob) -> int:
+    """Tensors of each weight that come from the host in a step, and go back."""
+    return MOVED.get(job.optimizer, 0)

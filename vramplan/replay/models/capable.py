@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.engines import imported
 from vramplan.replay.models import family, is_own_code, own, published
 from vramplan.values.model import ModelShape
 
@@ -88,6 +89,19 @@ def package_flash(name: str) -> str | None:
     """What lets the flash-attn package run where PyTorch's flash kernel cannot; None where nothing does."""
     reason: str | None = getattr(family(name), "package_flash", None)
     return reason
+
+
+SOFTCAPPED = (
+    "the flash-attn package bounds scores itself since 2.6 (softcap), and takes windows as an argument; composed, and "
+    "never traced"
+)
+
+
+def of_package(model: ModelShape) -> str | None:
+    """Why flash means the flash-attn package for a model: what PyTorch's kernel has no argument for."""
+    if model.latent_attention is not None and model.latent_attention.value_size == model.head_size:
+        return None
+    return SOFTCAPPED if model.attention_softcap else package_flash(model.family)
 
 
 def flash_takes_windows(name: str) -> bool:
@@ -290,13 +304,16 @@ def masks_positions(name: str) -> bool:
 def no_all_linear(model: ModelShape, kind: str) -> str | None:
     """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is.
 
-    Adapters of the kinds in `all_linear_of` take it all the same, and so does a model without the state spaces that
-    the family has in some blocks. `no_all_linear_classifier`: why PEFT refuses it with a classification head.
+    With `all_linear_beyond_lora` adapters that are no kin of LoRA to PEFT take it all the same, and so does a model
+    without the state spaces that the family has in some blocks. `no_all_linear_classifier`: why PEFT refuses it with a
+    classification head.
     """
     name = published(model)
     if model.task == "cls" and own(name, "no_all_linear_classifier", None):
         return str(own(name, "no_all_linear_classifier", None))
-    if kind in own(name, "all_linear_of", ()) or (model.state_space is not None and not model.state_space.layers):
+    kinds = imported("vramplan.values.adapter_kinds:KINDS")  # of which a job without an adapter knows nothing
+    beyond = own(name, "all_linear_beyond_lora", False) and kinds[kind].beyond_lora
+    if beyond or (model.state_space is not None and not model.state_space.layers):
         return None
     reason: str | None = own(name, "no_all_linear", None)
     return reason

@@ -71,7 +71,7 @@ class Mamba(Recurrent):
     masks_positions = False
     casts_logits = True
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
-    all_linear_of = ("oft",)  # tuners/tuners_utils.py, _check_lora_target_modules_mamba, looks at LoRA and its kin
+    all_linear_beyond_lora = True  # tuners/tuners_utils.py, _check_lora_target_modules_mamba, looks at LoRA and its kin
     not_adapted = ("out_proj",)
 
     @staticmethod

@@ -32,6 +32,22 @@ def div(a: Tensor, b: Tensor) -> Tensor:
     return a.tape.like("div", a, dtype, node)
 
 
+def div_by_one(x: Tensor, divisor: Tensor) -> Tensor:
+    """x / one number in a tensor of one dimension that needs no gradient, with promotion: new.
+
+    Saves `divisor`: the gradient is the incoming one divided by it.
+    Backward: 1 new, the gradient divided.
+    Source: tools/autograd/derivatives.yaml, div.Tensor.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like("div", grad),)
+
+    node = x.tape.record("div", (x,), backward, (divisor,))
+    dtype = x.dtype if x.dtype.itemsize >= divisor.dtype.itemsize else divisor.dtype
+    return x.tape.like("div", x, dtype, node)
+
+
 def sub(a: Tensor, b: Tensor) -> Tensor:
     """a - b with promotion, where b needs no gradient: new, nothing saved.
 

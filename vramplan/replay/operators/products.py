@@ -12,7 +12,7 @@ from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor, reshape_g
 
 
 def linear(
-    x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False, patched: bool = True
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, transposed: bool = False, patched: bool = True
 ) -> Tensor:
     """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]): new.
 

@@ -22,6 +22,7 @@ from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows,
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.frozen import are_whole_blocks
 from vramplan.replay.techniques.trained import names_of
+from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
@@ -40,8 +41,6 @@ OVER_FLAT = tuple(one for one in OTHER_OPTIMIZERS if one not in ("grokadamw", "p
 """Prodigy has numbers that are summed over the devices there (prodigyopt/prodigy.py, fsdp_in_use)."""
 OVER_DTENSORS = tuple(one for one in OTHER_OPTIMIZERS if one not in (CAME, "prodigy"))
 """Prodigy flattens its weights, which PyTorch refuses where rows do not divide evenly (DTensor's rule of `view`)."""
-
-WITH_OWN_MODULES = ("lora", "dora", "oft")  # adapters each of whose weights is that of a module
 
 SHARDED_BITS = ("nf4", "nf4-double")
 
@@ -153,7 +152,7 @@ def _of_leaves(job: ResolvedJob) -> str:
         return ""
     if job.model.published_family is not None:
         return f"{adapter.kind} of {job.runtime.name}'s own code"
-    return "" if adapter.kind in WITH_OWN_MODULES else adapter.kind
+    return "" if KINDS[adapter.kind].own_modules else adapter.kind
 
 
 def _of_loss(job: ResolvedJob) -> str:

@@ -16,15 +16,13 @@ from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.quantized import FourBits
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.adapter_layers import over
+from vramplan.replay.techniques.adapter_target import DTYPES, Adapting, Target
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
-    DTYPES,
-    GPTQ,
     OWN,
     UNQUANTIZED,
-    Adapting,
     LoRA,
-    adapting,
     is_saved_as,
     is_target,
     leaf,
@@ -35,9 +33,7 @@ from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import matches, path_of
 from vramplan.replay.techniques.lora_kernels import OutputAtOnce, all_at_once, gated_at_once
 from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
-from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
-from vramplan.replay.techniques.rotations import OFT, index_bytes
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
@@ -69,7 +65,8 @@ class Adapted(Trained):
         self.makes_original = False  # of a module to save, which nobody trains
         self.makes_copy = False  # of what is made already
         self.frozen = tuple(frozen)  # of LORA_PARTS
-        self.places: list[tuple[int, int]] = []
+        self.own_places: list[tuple[int, int]] = []  # of each layer: bytes of a buffer, and how many of the same size
+        self.shared: dict[str, Any] = {}  # what layers share
         self.has_bits = False  # whether a layer of the model is quantized: of a few families none is
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
@@ -84,8 +81,13 @@ class Adapted(Trained):
     def again(self) -> Trained:
         """The same, with places of its own."""
         other = copy(self)
-        other.places = []
+        other.own_places, other.shared = [], {}
         return other
+
+    @property
+    def places(self) -> list[tuple[int, int]]:  # type: ignore[override]
+        """Buffers of adapters: of each layer, and those that layers share."""
+        return [*self.own_places, *((size, 1) for one in self.shared.values() for size in one.places())]
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
@@ -94,7 +96,7 @@ class Adapted(Trained):
         if self.makes_copy:
             return True
         if tape.part and tape.part[-1] == OWN:
-            return not any(word in path_of(tape.part, name) for word in self.frozen)
+            return trainable and not any(word in path_of(tape.part, name) for word in self.frozen)
         if not self.is_saved(tape, name):
             return False
         self.makes_original = True
@@ -129,23 +131,13 @@ class Adapted(Trained):
         if leaf(name) in self.former or not is_target(name, self.targets):
             return quantized
         with tape.building(OWN):
-            if self.adapter.kind == "oft":
-                return self.turned(tape, module, name, quantized)
             if name == OUTPUT_LAYER and OUTPUT in self.adapter.kernels:
                 lora = LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype])
                 return OutputAtOnce(module, lora, None if quantized is None else self.bits)
-            if quantized is None or self.quantization is None:
-                return adapting(tape, module, name, self.adapter)
-            if self.quantization == GPTQ:
-                return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
-
-            return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
-
-    def turned(self, tape: Tape, module: Linear, name: str, base: Adapting | None) -> OFT:
-        """OFT over a layer, whose own buffers have the places of the numbers of a block."""
-        found = OFT(tape, name, widths(module)[0], self.adapter.rank, DTYPES[self.adapter.dtype], base)
-        self.places.append((index_bytes(found.block), 2 * tape.copies))
-        return found
+            given = tape, module, name, self.adapter, quantized, self.quantization, self.compute
+            found = over(Target(*given, self.shared))
+            self.own_places += [(size, tape.copies) for size in getattr(found, "places", ())]
+            return found
 
     def at_once(self, layers: Sequence[Linear], output: Linear | None) -> Callable[[Tensor], list[Tensor]] | None:
         """Queries, keys and values by one function."""

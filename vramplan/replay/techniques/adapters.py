@@ -6,7 +6,7 @@ is a copy of the original, trained in full, while the original stays where it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from vramplan.replay.autograd import dropped
@@ -17,7 +17,8 @@ from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul,
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import clone, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Tensor
+from vramplan.replay.techniques.adapter_target import Adapting
+from vramplan.replay.tensors import DType, Parameter, Tensor
 from vramplan.values.job import Adapter
 
 ALL_LINEAR = "all-linear"
@@ -26,9 +27,6 @@ LORA_PARTS = ("lora_A", "lora_B")  # of which one may be frozen: LoRA-FA trains 
 OWN = "adapter"  # the part of a model that an adapter's weights belong to
 CLASSIFIERS = ("classifier",)  # heads that are linear layers: no targets of all-linear, though bitsandbytes takes them
 UNQUANTIZED = ("wo",)  # what T5PreTrainedModel._keep_in_fp32_modules names
-DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
-
-Adapting = Callable[[Linear, Tensor], Tensor]
 
 
 def is_named(path: str, word: str) -> bool:
@@ -57,18 +55,6 @@ def is_target(name: str, targets: Sequence[str]) -> bool:
     Source: peft 0.21.2, tuners/tuners_utils.py, _maybe_include_all_linear_layers.
     """
     return ALL_LINEAR in targets or any(is_named(name, word) for word in targets)
-
-
-def adapting(tape: Tape, module: Linear, name: str, adapter: Adapter) -> Adapting:
-    """The adapter of a kind over a layer."""
-    inputs, outputs = widths(module)
-    dtype = DTYPES[adapter.dtype]
-    if adapter.kind == "ia3":
-        feedforward = any(is_named(name, word) for word in adapter.feedforward_targets)
-        return IA3(tape, name, inputs if feedforward else outputs, dtype, feedforward=feedforward)
-    if adapter.kind == "dora":
-        return DoRA(tape, name, inputs, outputs, adapter, dtype)
-    return LoRA(tape, name, inputs, outputs, adapter, dtype)
 
 
 def widths(module: Linear) -> tuple[int, int]:

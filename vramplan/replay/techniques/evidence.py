@@ -25,6 +25,7 @@ from vramplan.replay.techniques.vocabulary import (
     traced_code,
 )
 from vramplan.tuples import NamedTuple
+from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
@@ -51,13 +52,7 @@ TOUCHES = {
     "transformers_version: experts as modules": WEIGHTS,
     "zero_grad: before-backward": STEP,
     "frozen: parts": TRAINED,
-    "adapter: lora": TRAINED,
-    "adapter: dora": TRAINED,
-    "adapter: ia3": TRAINED,
-    "adapter: oft": TRAINED,
-    "adapter: prompt-tuning": INPUTS,
-    "adapter: p-tuning": INPUTS,
-    "adapter: prefix-tuning": INPUTS,
+    **{f"adapter: {word}": INPUTS if kind.of_tokens else TRAINED for word, kind in KINDS.items()},
     "adapter: modules_to_save": TRAINED,
     "weight_dtype: 16 bits": WEIGHTS,
     "quantization: nf4": WEIGHTS,

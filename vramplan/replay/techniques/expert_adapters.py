@@ -23,7 +23,8 @@ from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import ALL_LINEAR, leaf
 from vramplan.replay.tensors import DType, Parameter, Tensor
-from vramplan.values.job import ADAPTER_LACKS, Adapter
+from vramplan.values.adapter_kinds import KINDS
+from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 
 OUTER_TO_INNER = (DOWN, GATE_UP)  # a wrapper for each tensor, the one around the other
@@ -35,7 +36,7 @@ Look = Callable[[str], Tensor]  # a weight of a module by its name
 
 def former_names(kind: str, model: ModelShape) -> dict[str, str]:
     """The names of layers that stand for tensors of experts, for an adapter of a kind: LoRA's alone."""
-    return {} if kind in ADAPTER_LACKS else adapted_experts(model)
+    return adapted_experts(model) if KINDS[kind].is_lora else {}
 
 
 def is_over_experts(kind: str, model: ModelShape, targets: Sequence[str]) -> bool:

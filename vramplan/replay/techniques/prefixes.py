@@ -27,7 +27,8 @@ from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted
-from vramplan.replay.techniques.adapters import DTYPES, OWN
+from vramplan.replay.techniques.adapter_target import DTYPES
+from vramplan.replay.techniques.adapters import OWN
 from vramplan.replay.techniques.virtual_tokens import Layer
 from vramplan.replay.tensors import FP32, INT64, Tensor
 from vramplan.values.job import Adapter

@@ -8,25 +8,10 @@ from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.quantized import dequantize_4bit, dequantize_8bit
 from vramplan.replay.operators.views import clone, to
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.adapters import DTYPES, IA3, Adapting, DoRA, QuantizedLoRA, is_named, widths
-from vramplan.replay.techniques.quantized import Quantized
+from vramplan.replay.techniques.adapter_target import Adapting
+from vramplan.replay.techniques.adapters import IA3, DoRA
 from vramplan.replay.tensors import FP32, DType, Tensor
 from vramplan.values.job import Adapter
-
-
-def quantized_adapter(
-    tape: Tape, module: Linear, name: str, adapter: Adapter, quantized: Quantized, quantization: str, compute: DType
-) -> Adapting:
-    """The adapter of a kind over a quantized layer."""
-    inputs, outputs = widths(module)
-    dtype, is_int8 = DTYPES[adapter.dtype], quantization == "int8"
-    if adapter.kind == "ia3":
-        feedforward = any(is_named(name, word) for word in adapter.feedforward_targets)
-        width = inputs if feedforward else outputs
-        return QuantizedIA3(tape, name, width, dtype, quantized, feedforward=feedforward, clones=not is_int8)
-    if adapter.kind == "dora":
-        return QuantizedDoRA(tape, name, inputs, outputs, adapter, dtype, quantized, quantization, compute)
-    return QuantizedLoRA(tape, name, inputs, outputs, adapter, dtype, quantized=quantized, clones=not is_int8)
 
 
 class QuantizedDoRA(DoRA):
@@ -44,7 +29,7 @@ class QuantizedDoRA(DoRA):
         outputs: int,
         adapter: Adapter,
         dtype: DType,
-        quantized: Quantized,
+        quantized: Adapting,
         quantization: str,
         compute: DType,
     ) -> None:
@@ -87,7 +72,7 @@ class QuantizedIA3(IA3):
     """
 
     def __init__(
-        self, tape: Tape, name: str, width: int, dtype: DType, quantized: Quantized, *, feedforward: bool, clones: bool
+        self, tape: Tape, name: str, width: int, dtype: DType, quantized: Adapting, *, feedforward: bool, clones: bool
     ) -> None:
         super().__init__(tape, name, width, dtype, feedforward=feedforward)
         self.quantized, self.clones = quantized, clones

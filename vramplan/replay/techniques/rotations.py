@@ -18,7 +18,7 @@ from vramplan.replay.operators.skew import add_multiple, repeat, upper_halves
 from vramplan.replay.operators.state_space import einsum
 from vramplan.replay.operators.views import to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.adapters import Adapting
+from vramplan.replay.techniques.adapter_target import Adapting
 from vramplan.replay.tensors import INT64, DType, Tensor
 
 TERMS = 5  # of the series: num_cayley_neumann_terms
@@ -55,6 +55,7 @@ class OFT:
     def __init__(self, tape: Tape, name: str, inputs: int, block: int, dtype: DType, base: Adapting | None) -> None:
         self.block, self.base = nearest_divisor(inputs, block), base
         self.blocks = inputs // self.block
+        self.places = (index_bytes(self.block),) * 2  # of the numbers of a block: the rows and the columns
         self.weight = tape.parameter(f"{name}.oft_R.weight", (self.blocks, elements_of(self.block)), dtype)
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:

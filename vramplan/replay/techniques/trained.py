@@ -23,7 +23,8 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import TIED_HEAD, Adapted, AdaptedInTurns
-from vramplan.replay.techniques.adapters import DTYPES, GPTQ, OWN
+from vramplan.replay.techniques.adapter_target import DTYPES
+from vramplan.replay.techniques.adapters import GPTQ, OWN, widths
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.frozen import BlocksAlone, Frozen, path_of
 from vramplan.replay.techniques.gptq import in_their_order
@@ -58,7 +59,7 @@ class TrainsLess(Technique):
         return [StandingState("weights", self.trained.shared_bytes(), 0)]
 
     def buffers(self) -> list[int]:
-        """The places that rotations of inputs write to."""
+        """What adapters have beside their weights: places that they write to, and matrices that nobody trains."""
         return [size for size, copies in self.trained.places for _ in range(copies)]
 
 
@@ -129,6 +130,7 @@ class Names(NamedTuple):
     biased: tuple[str, ...] = ()  # of the linear layers those with a bias
     inputs: frozenset[int] = frozenset()  # widths of what linear layers of PyTorch are given
     tables: frozenset[int] = frozenset()  # widths of tables of embeddings
+    shapes: tuple[tuple[str, int, int], ...] = ()  # of the linear layers: names, inputs and outputs
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -149,6 +151,7 @@ class _Collector(Trained):
         self.tied_head: tuple[str, ...] = ()
         self.biased: dict[str, None] = {}
         self.inputs: set[int] = set()
+        self.shapes: dict[tuple[str, int, int], None] = {}
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -156,6 +159,7 @@ class _Collector(Trained):
 
     def linear(self, tape: Tape, module: Any, name: str) -> None:
         self.linears[name] = None
+        self.shapes[name, *widths(module)] = None
         if module.bias is not None:
             self.biased[name] = None
         if not module.transposed:
@@ -184,10 +188,12 @@ def names_of(model: ModelShape) -> Names:
     tape = Tape(1, direct=True)
     _forward(model, tape, collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
-    linears, widths, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
+    linears, inside, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
     biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
     tables = frozenset(one.shape[1] for one in tape.parameters if one.is_table)
-    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head, biased, inputs, tables)
+    return Names(
+        paths, linears, paths[0], inside, stacked, collector.tied_head, biased, inputs, tables, tuple(collector.shapes)
+    )
 
 
 def has_no_biases(model: ModelShape) -> bool:

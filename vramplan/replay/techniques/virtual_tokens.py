@@ -25,7 +25,8 @@ from vramplan.replay.operators.views import cat, narrow, to
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.techniques.adapters import DTYPES, OWN
+from vramplan.replay.techniques.adapter_target import DTYPES
+from vramplan.replay.techniques.adapters import OWN
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.job import Adapter
 
