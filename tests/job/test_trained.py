@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import models
+from vramplan.answers.fit import answer
 from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
@@ -73,10 +74,15 @@ def test_a_master_copy_is_of_half_an_adapter() -> None:
 
 
 def test_the_head_of_a_classification_is_trained_in_full() -> None:
-    found = job(model="bert-base", loss="classification", adapter=LORA)
-    assert found.adapter is not None
-    assert found.adapter.modules_to_save == ("classifier",)
-    assert assumed(found)["adapter.modules_to_save"] == ["classifier"]
+    """PEFT names both heads for every model; a model has one of them."""
+    for model, head in (("bert-base", 2 * 768 + 2), ("gpt2", 2 * 768)):
+        found = job(model=model, loss="classification", adapter=LORA)
+        assert found.adapter is not None
+        assert found.adapter.modules_to_save == ("classifier", "score")
+        assert assumed(found)["adapter.modules_to_save"] == ["classifier", "score"]
+        of_ranks = (answer(found._replace(adapter=found.adapter._replace(rank=rank))) for rank in (1, 2))
+        first, second = (one.trainable_parameters for one in of_ranks)
+        assert 2 * first - second == head
 
 
 @pytest.mark.parametrize("model_type", [name for name, one in MODEL_TYPES.items() if one.peft != Peft()])

@@ -8,12 +8,12 @@ from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models.capable import masks_padding, takes_prefix, takes_virtual_tokens
+from vramplan.replay.techniques.adapters import CLASSIFIERS
 from vramplan.values.adapter_kinds import lacks
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import ZERO3
 
-CLASSIFIERS = ("classifier", "score")  # peft, peft_model.py, PeftModelForSequenceClassification: trained in full
 NO_CHECKPOINTS = "PEFT refuses gradient checkpointing, which has no place for the cache of a prefix"
 TASKS = ("lm", "cls", "seq2seq")
 """Of PEFT's classes for virtual tokens: those whose models Transformers makes a loss with."""
