@@ -6,23 +6,24 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6083 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
-  compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero,
-  decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation, evaluation_more,
-  families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more,
-  fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
-  litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met, modernbert, modernbert_shared,
-  modernbert_zero, moe, more_families, older_releases, optimizers, other_families, other_families_shared,
-  other_families_zero, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared,
-  preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, whisper_shared, whisper_zero, zero,
-  zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+activation_checkpointing: full | 6237 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
+  deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
+  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
+  fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted,
+  images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met,
+  modernbert, modernbert_shared, modernbert_zero, moe, more_families, older_releases, optimizers, optimizers_more,
+  optimizers_more_shared, other_families, other_families_shared, other_families_zero, other_optimizers, padding,
+  pairs, pairs_beside, policy, precisions, preference, preference_shared, preference_zero, quantized, random,
+  replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
+  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
+  torchvision, turns, virtual_tokens, vision, whisper, whisper_shared, whisper_zero, zero, zero_adapters,
+  zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
   llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
   mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
@@ -36,125 +37,154 @@ activation_checkpointing: full | 6083 | adapted, adapters, adapters_more, attent
   mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
   opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5, torchvision_vit, vit, whisper
-activation_checkpointing: selective | 351 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, other_families, policy,
-  preference_shared, preference_zero, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert, cohere,
-  cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mixtral, mllama,
-  modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  minimax_m2, ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
-activation_checkpointing: selective-layer | 147 | fully_shard_more, fused_lora, liger, losses, more_families, policy,
-  preference_shared, replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled,
-  titan_replicas, titan_units, zero | bamba, bert, cohere2, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2,
-  lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert,
-  cohere, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
-  nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 648 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families, other_families, policy,
-  preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, turns, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under torchtitan, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+activation_checkpointing: selective | 358 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
+  optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
+  selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
+  tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert,
+  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite,
+  gpt2, gpt_bigcode, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2,
+  ministral3, mistral, mixtral, mllama, modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi,
+  phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+activation_checkpointing: selective-layer | 156 | fully_shard_more, fused_lora, liger, losses, more_families,
+  optimizers_more, optimizers_more_shared, other_optimizers, policy, preference_shared, replicated, selective,
+  seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled, titan_replicas, titan_units, zero | arcee,
+  bamba, bert, cohere2, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under
+  torchtitan, mistral, mixtral, nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba,
+  bert, cohere, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
+  mixtral, nemotron, nemotron_h, olmo2, phi3, roberta, t5
+activation_checkpointing: selective-op | 720 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+  distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
+  optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
+  preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled, titan_replicas, titan_units,
+  turns, virtual_tokens, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
+  llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
   olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe,
   apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
-  minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
-adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
-  nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
-  ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: dora | 262 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  fully_shard_more, images, liger, linear, met, modernbert, more_families, pairs, pairs_beside, policy,
-  preference_shared, preference_zero, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles,
-  whisper, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: ia3 | 214 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
-  fully_shard_more, images, liger, linear, modernbert, more_families, pairs, pairs_beside, quantized, sharded_units,
-  short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense,
-  lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
-  ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 2030 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+  llama4, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
+  whisper
+adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere2, ernie4_5, exaone4,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
+  mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
+  cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
+adapter: adalora | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2,
+  llama, mixtral, phi
+adapter: boft | 18 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
+  mixtral, phi
+adapter: dora | 283 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  fully_shard_more, images, liger, linear, met, modernbert, more_families, optimizers_more, other_optimizers, pairs,
+  pairs_beside, policy, preference_shared, preference_zero, quantized, sharded_units, short_convolutions,
+  state_spaces, tiled, tiles, whisper, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: fourierft | 21 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2,
+  gpt2, llama, mixtral, phi
+adapter: hra | 12 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama, mixtral,
+  phi
+adapter: ia3 | 217 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
+  fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside, quantized,
+  sharded_units, short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt,
+  nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert,
+  bloom, chatglm, clip, cohere, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
+  llama, llama4, llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
+  mixtral, phi
+adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
+  mixtral, phi
+adapter: lora | 2069 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
-  other_families, other_families_shared, other_families_zero, pairs, pairs_beside, policy, preference_shared,
-  preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
-adapter: modules_to_save | 171 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
+  optimizers_more, other_families, other_families_shared, other_families_zero, other_optimizers, pairs, pairs_beside,
+  policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero,
+  zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: miss | 18 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
+  mixtral, phi
+adapter: modules_to_save | 175 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral,
-  modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta | bert,
-  bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
-  modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: oft | 58 | adapted, modernbert, policy, preference_shared, stepped_shared | bert, cohere2, falcon, gemma2,
-  gemma3_text, glm4, gpt_neox, granite, helium, lfm2, llama, mistral, mixtral, modernbert, olmo2, opt, phi, phi3,
-  qwen2, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, helium, lfm2, llama, mixtral, modernbert,
-  neox, olmo2, opt, phi, phi3, qwen_moe
-adapter: over experts | 44 | adapters_more, fully_shard_more, liger, linear, more_families, other_families, policy,
-  preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite, minimax_m2, mixtral, olmoe, qwen3_moe,
-  qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 481 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, other_families,
-  pairs, policy, preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces,
-  stepped_shared, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper, zero | apertus, arcee, bamba,
-  bert, cohere, cohere2, dbrx, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3,
-  mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
-  stablelm, vit, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
+  modernbert_zero, pairs, pairs_beside, sharded_units, virtual_tokens, zero_adapters | bert, bloom, chatglm,
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
+  llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit,
+  xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2,
+  llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: oft | 67 | adapted, modernbert, optimizers_more, other_optimizers, policy, preference_shared, stepped_shared
+  | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite, helium, lfm2, llama, mistral, mixtral,
+  modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4,
+  gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe
+adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, more_families, optimizers_more,
+  other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite,
+  minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next,
+  qwen_moe
+adapter: p-tuning | 24 | virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama, mixtral, t5 | bart, bert,
+  cohere, gpt2, llama, mixtral, neox, t5
+adapter: prefix-tuning | 27 | virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2, llama, mixtral,
+  neox, olmoe
+adapter: prompt-tuning | 25 | virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox, llama, mixtral, t5 | bart,
+  bert, falcon, gemma, gpt2, llama, mixtral, neox, t5
+adapter: randlora | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2,
+  gpt2, llama, mixtral, phi
+adapter: vera | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2,
+  llama, mixtral, phi
+checkpoint_reentrant: true | 518 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, optimizers_more,
+  optimizers_more_shared, other_families, other_optimizers, pairs, policy, preference_shared, replicated,
+  sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, turns, virtual_tokens, whisper, zero | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral,
+  modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, t5, vit,
+  whisper | apertus, arcee, bamba, bart, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3,
-  mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
+  mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5, vit, whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -163,107 +193,114 @@ compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, ti
   mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
 distillation: forward-kl | 18 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
   llama, llama under torchtune
-distillation: jsd | 13 | taught | gemma, llama, mistral, olmo2, phi, phi3, qwen2 | gemma, llama, olmo2, phi, phi3
-distillation: reverse-kl | 23 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama under torchtune,
-  mistral, phi, qwen3 | gemma2, gpt2, granite, llama, llama under torchtune, phi
+distillation: jsd | 15 | other_optimizers, taught | gemma, llama, minimax_m2, mistral, mistral4, olmo2, phi, phi3,
+  qwen2 | gemma, llama, minimax_m2, mistral4, olmo2, phi, phi3
+distillation: reverse-kl | 24 | other_optimizers, taught, torchtune_taught | ernie4_5, gemma2, gpt2, granite, llama,
+  llama under torchtune, mistral, phi, qwen3 | ernie4_5, gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 170 | adapted, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master, met, modernbert,
-  optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
-  tiled, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
-  mistral, mixtral, modernbert, nemotron_h, olmo2, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe,
-  smollm3, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2,
-  gemma3, glm4, gpt2, granite, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron_h, neox, olmo2,
-  opt, phi3, qwen3_next, qwen_moe, whisper
+ema: true | 228 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master,
+  met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions,
+  preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper,
+  zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
+  falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, mistral, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo2, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, seed_oss, smollm3, t5, whisper | apertus, bamba, bert, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral4, mixtral, modernbert, nemotron,
+  nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss, t5, whisper
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 876 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 907 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
-  more_families, other_families, pairs, pairs_beside, policy, preference_shared, preference_zero, quantized,
-  replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  more_families, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, policy, preference_shared,
+  preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 157 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert, older_releases,
-  optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
-  tiled, whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra,
-  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt,
-  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, whisper | bamba, bert, cohere, dbrx,
+grad_scaler: true | 177 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert,
+  older_releases, optimizers, optimizers_more, other_optimizers, policy, precisions, preference_shared,
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper, zeroed_late |
+  bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, minimax_m2, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss,
-  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2,
-  olmoe, opt, qwen3_next, qwen_moe, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert, nemotron,
+  nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 473 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+label_smoothing | 527 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, modernbert,
-  more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, stepped_shared, whisper |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit,
-  whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit, whisper
-liger_kernels | 122 | adapted, fused_lora, liger, policy, preference_zero, taught_from_file, tiled, turns |
-  deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral,
-  olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2,
-  gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+  more_families, optimizers_more, optimizers_more_shared, other_optimizers, pairs, sharded_spaces, short_convolutions,
+  smoothing, state_spaces, stepped_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_more_shared, policy, preference_zero,
+  taught_from_file, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama,
+  llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3
+  | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 732 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
-  litgpt_old, losses, losses_more, met, more_families, other_families, sharded_more, short_convolutions, state_spaces,
-  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | afmoe, apertus,
-  arcee, bloom, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss,
-  stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-loss: cpo | 1 | preference | llama | llama
-loss: dpo | 340 | losses_more, pairs, preference, preference_shared, preference_zero | arcee, cohere, dbrx,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, stablelm, starcoder2 | arcee, cohere, dbrx, deepseek, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, phi,
-  phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+loss: chunked | 738 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+  litgpt_old, losses, losses_more, met, more_families, other_families, other_optimizers, sharded_more,
+  short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, turns, virtual_tokens | afmoe, apertus, arcee, bloom, cohere, cohere2, dbrx, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
+loss: dpo | 341 | losses_more, optimizers_more, pairs, preference, preference_shared, preference_zero | arcee,
+  cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2,
+  qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, stablelm, starcoder2 | arcee, cohere,
+  dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron,
+  neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: fp32-logits | 56 | distilbert, losses, modernbert, returned, titan, titan_replicas, titan_units, whisper |
   bert, distilbert, llama, llama under torchtitan, modernbert, whisper | bert, distilbert, llama, llama under
   torchtitan, modernbert, whisper
-loss: fused | 268 | adapted, block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, images, liger, linear,
-  losses, losses_more, met, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba,
-  bloom, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral,
-  mixtral, mllama, mpt, nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm |
-  apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: fused | 284 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, images,
+  liger, linear, losses, losses_more, met, more_families, optimizers_more, optimizers_more_shared, other_optimizers,
+  quantized, short_convolutions, state_spaces, tiles, virtual_tokens | apertus, arcee, bamba, bloom, dbrx,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt,
+  nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba,
+  bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
+  gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo,
+  opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
@@ -273,52 +310,56 @@ loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, 
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
   stablelm, starcoder2
-loss: half-logits | 57 | dbrx, half_logits | bloom, dbrx, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  llama, mpt, opt, phi, phi3, qwen3 | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi,
-  phi3
-loss: orpo | 14 | preference, preference_shared | apertus, cohere, ernie4_5, falcon, falcon_h1, gemma, gemma4_text,
-  glm, llama, nemotron, qwen3, stablelm | apertus, cohere, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm, llama,
-  nemotron, stablelm
-loss: reward | 14 | preference, preference_shared | distilbert, exaone4, gemma3_text, llama, olmo, smollm3, stablelm
-  | distilbert, exaone4, gemma3, llama, olmo, stablelm
+loss: half-logits | 60 | dbrx, half_logits, virtual_tokens | bloom, dbrx, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt_neox, llama, mixtral, mpt, opt, phi, phi3, qwen3 | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, mixtral, mpt, neox, opt, phi, phi3
+loss: orpo | 15 | other_optimizers, preference, preference_shared | apertus, cohere, ernie4_5, falcon, falcon_h1,
+  gemma, gemma4_text, glm, llama, mistral, nemotron, qwen3, stablelm | apertus, cohere, ernie4_5, falcon, falcon_h1,
+  gemma, gemma4, glm, llama, nemotron, stablelm
+loss: reward | 15 | optimizers_more, preference, preference_shared | distilbert, exaone4, gemma3_text, gpt2, llama,
+  olmo, smollm3, stablelm | distilbert, exaone4, gemma3, gpt2, llama, olmo, stablelm
 loss: simpo | 10 | preference, preference_shared | cohere2, llama, olmoe, qwen2_moe, qwen3_5_moe_text | cohere,
   llama, olmoe, qwen3_next, qwen_moe
-loss: tiled | 44 | taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, llama, mistral, mixtral, olmo2, phi,
-  phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, olmo2, phi, phi3
+loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, lfm2, llama,
+  mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
+  olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 801 | adapted, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, distilbert,
-  electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images,
-  liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, policy, precisions,
-  preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, whisper,
-  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2,
-  dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama,
-  modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2,
-  torchvision_vit, vit, whisper | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit, whisper
-offload: activations | 668 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, decoders, distilbert, electra,
-  flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert,
-  more_families, other_families, pairs, policy, preference_shared, selective_more, sharded_activations,
-  sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles,
-  whisper | apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+max_gradient_norm | 913 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+  distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
+  images, liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, optimizers_more,
+  optimizers_more_shared, other_optimizers, policy, precisions, preference_shared, preference_zero, replicated,
+  rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, virtual_tokens, whisper,
+  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral,
+  mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5, torchvision_vit,
+  vit, whisper
+offload: activations | 743 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
+  modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy,
+  preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, virtual_tokens, whisper | afmoe, apertus, arcee, bamba,
+  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
+  lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 offload: gradients | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
   opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
@@ -331,15 +372,27 @@ offload: parameters | 128 | flat_adapters, flat_host, host_activations, preferen
   zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, hunyuan_v1_dense, llama,
   mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, glm,
   gpt2, hunyuan_v1_dense, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 205 | adapted, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
-  flat_parameter, frozen, halves, images, linear, modernbert, moe, more_families, optimizers, policy, precisions,
-  preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles, torchvision, vision, whisper,
-  zeroed_late | bert, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, gemma4_text, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, modernbert, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, torchvision_vit, vit, whisper | bert, clip, dbrx, deberta_v2, deepseek, distilbert, electra,
-  gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3,
-  mixtral, mllama, modernbert, nemotron_h, neox, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
+optimizer: adadelta | 18 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adafactor | 214 | adapted, adapter_kinds, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2,
+  distilbert, electra, flat_parameter, frozen, halves, images, linear, modernbert, moe, more_families, optimizers,
+  policy, precisions, preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles,
+  torchvision, vision, whisper, zeroed_late | bert, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
+  electra, gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, phi, qwen2, qwen2_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit, whisper | bert, clip, dbrx,
+  deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, phi, qwen3_next,
+  qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
+optimizer: adagrad | 14 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adagrad-32bit | 11 | other_optimizers | exaone4, gpt2, lfm2_moe, llama, mistral, olmo2, qwen2,
+  qwen3_5_moe_text, qwen3_moe, t5 | exaone4, gpt2, lfm2_moe, llama, olmo2, qwen3_next, qwen_moe, t5
+optimizer: adagrad-8bit | 10 | other_optimizers | apertus, bert, gpt2, granite, lfm2_moe, llama, olmo3, phi,
+  qwen3_5_moe_text, stablelm | apertus, bert, gpt2, granite, lfm2_moe, llama, olmo2, phi, qwen3_next, stablelm
+optimizer: adalomo | 31 | other_optimizers | bert, dbrx, ernie4_5, gemma, gpt2, gpt_neox, llama, mistral, olmo2, phi,
+  qwen2, qwen3, seed_oss, smollm3, stablelm, t5 | bert, dbrx, ernie4_5, gemma, gpt2, llama, neox, olmo2, phi,
+  seed_oss, stablelm, t5
 optimizer: adam | 148 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, policy, precisions, preference_shared, random, short_convolutions, state_spaces, tiled,
   torchvision, turns, vision | bamba, bert, clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
@@ -347,27 +400,60 @@ optimizer: adam | 148 | adapted, adapters_more, frozen, fully_shard_more, halves
   qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, torchvision_vit, vit | bamba, bert, clip,
   gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4, llava,
   nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
-optimizer: adamw-8bit | 48 | distilbert, flat_parameter, images, liger, modernbert, optimizers, policy, precisions,
-  short_convolutions, state_spaces, tiles, whisper | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mistral, mistral3, mllama, modernbert, nemotron_h, opt, qwen2, qwen3_vl, qwen3_vl_moe, whisper |
-  bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, modernbert, nemotron_h,
-  opt, qwen3_vl, whisper
+optimizer: adamax | 17 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2 | bert,
+  gemma2, gpt2, llama, mixtral
+optimizer: adamc | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
+  qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
+  qwen3_next, roberta, t5
+optimizer: adamw-8bit | 55 | adapter_kinds, distilbert, flat_parameter, images, liger, modernbert, optimizers,
+  policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, whisper | bert, distilbert, gpt2,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mllama, modernbert, nemotron_h, opt, qwen2,
+  qwen3_vl, qwen3_vl_moe, whisper | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mistral3, mllama, modernbert, nemotron_h, opt, qwen3_vl, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
+optimizer: adamw-optimi | 18 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2,
+  t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: adamw-paged | 30 | adapted, flat_parameter, images, liger, optimizers, policy, short_convolutions,
   state_spaces | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2,
   qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl, qwen_moe
-optimizer: apollo-adamw | 1 | preference_shared | bamba | bamba
-optimizer: galore-adamw | 184 | block_kinds, galore, linear, stepped_shared | apertus, arcee, bart, bert, bloom,
-  clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, helium,
+optimizer: ademamix | 15 | other_optimizers | bart, cohere2, electra, gemma, glm4, llama, nemotron_h, olmo2, opt,
+  phi, qwen2, t5, vit | bart, cohere, electra, gemma, glm4, llama, nemotron_h, olmo2, opt, phi, t5, vit
+optimizer: ademamix-8bit | 23 | other_optimizers | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite, lfm2_moe,
+  llama, llama4_text, mistral, mixtral, opt, qwen2, whisper | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite,
+  lfm2_moe, llama, llama4, mixtral, opt, whisper
+optimizer: ademamix-8bit-paged | 15 | other_optimizers | bamba, bert, gemma, gpt2, gpt_neox, gptj, granite, lfm2_moe,
+  llama, opt, qwen2, qwen3_5_text, qwen3_moe | bamba, bert, gemma, gpt2, gptj, granite, lfm2_moe, llama, neox, opt,
+  qwen3_next, qwen_moe
+optimizer: ademamix-paged | 14 | other_optimizers | bert, cohere, gemma, helium, olmo2, phi, qwen2, qwen3_moe,
+  stablelm, t5, vit, xlm-roberta | bert, cohere, gemma, helium, llama, olmo2, phi, qwen_moe, roberta, stablelm, t5, vit
+optimizer: adopt | 14 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: apollo-adamw | 15 | other_optimizers, preference_shared | bamba, gemma, llama, olmo2, phi, qwen2, t5 |
+  bamba, gemma, llama, olmo2, phi, t5
+optimizer: asgd | 16 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
+  llama, mixtral, t5
+optimizer: came | 14 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
+  llama, mixtral, t5
+optimizer: galore-adafactor | 29 | other_optimizers | bert, cohere2, deepseek_v2, gemma, gpt2, granitemoehybrid,
+  jamba, llama, mixtral, olmo2, phi, qwen2, qwen2_moe, smollm3, stablelm, t5 | bert, cohere, deepseek, gemma, gpt2,
+  granitemoehybrid, jamba, llama, mixtral, olmo2, phi, qwen_moe, stablelm, t5
+optimizer: galore-adamw | 189 | block_kinds, galore, linear, other_optimizers, stepped_shared | apertus, arcee, bart,
+  bert, bloom, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, lfm2,
+  llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, helium,
   hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
   phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+optimizer: galore-adamw-8bit | 14 | other_optimizers | bert, gemma, mixtral, phi, qwen2, t5 | bert, gemma, llama,
+  mixtral, phi, t5
+optimizer: grokadamw | 12 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: lamb | 29 | adapted, flat_parameter, optimizers, short_convolutions, state_spaces | bamba, bert,
   falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
@@ -378,15 +464,29 @@ optimizer: lion | 34 | adapted, block_kinds, flat_parameter, liger, linear, opti
   short_convolutions, state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, gpt_neo, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3 |
   bert, falcon_h1, gemma4, gpt2, gpt_neo, lfm2, lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next, qwen_moe
-optimizer: lomo | 30 | met, optimizers, short_convolutions, state_spaces, stepped_shared | bamba, bert, dbrx,
-  deepseek_v3, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4_text, mistral, phi, qwen2, qwen3_next, seed_oss |
-  bamba, bert, dbrx, deepseek, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4, phi, qwen3_next, seed_oss
+optimizer: lion-8bit | 21 | other_optimizers | bart, bert, distilbert, gemma, gpt2, llama, mixtral, mllama, phi,
+  qwen2 | bart, bert, distilbert, gemma, gpt2, llama, mixtral, mllama, phi
+optimizer: lion-8bit-paged | 14 | other_optimizers | bert, deberta-v2, gpt2, granite, llama, minimax_m2, mistral4,
+  mixtral, olmo, opt, phi3, qwen2, smollm3 | bert, deberta_v2, gpt2, granite, llama, minimax_m2, mistral4, mixtral,
+  olmo, opt, phi3
+optimizer: lion-paged | 13 | other_optimizers | bamba, gpt_neox, granite, mistral, mixtral, nemotron, olmo2, opt,
+  phi, qwen2, qwen3_moe, t5, vit | bamba, granite, llama, mixtral, nemotron, neox, olmo2, opt, phi, qwen_moe, t5, vit
+optimizer: lomo | 34 | met, optimizers, other_optimizers, short_convolutions, state_spaces, stepped_shared | bamba,
+  bert, dbrx, deepseek_v3, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, llama, llama4_text, mistral, phi, qwen2,
+  qwen3_next, seed_oss, stablelm | bamba, bert, dbrx, deepseek, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4,
+  neox, phi, qwen3_next, seed_oss, stablelm
 optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
   short_convolutions, state_spaces, steps, tiles | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text,
   qwen3_5_text, qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama,
   modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen3_next
-optimizer: rmsprop | 285 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+optimizer: nadam | 18 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
+  llama, mixtral, t5
+optimizer: prodigy | 13 | optimizers_more | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 | bert, gemma2, gpt2,
+  llama, mixtral, t5
+optimizer: radam | 15 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: rmsprop | 283 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, policy, precisions, preference_shared, preference_zero,
   quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, tiled, vision | bamba, bart, bert,
   bloom, clip, deepseek_v2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo,
@@ -396,6 +496,16 @@ optimizer: rmsprop | 285 | adapted, adapters_more, checkpoints, families, frozen
   gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava,
   mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, vit
+optimizer: rmsprop-32bit | 9 | other_optimizers | afmoe, gpt_neox, lfm2_moe, llama, olmo2, opt, whisper | afmoe,
+  lfm2_moe, llama, neox, olmo2, opt, whisper
+optimizer: rmsprop-8bit | 15 | other_optimizers | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral,
+  olmo, phi, qwen2 | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral, olmo, phi
+optimizer: schedule-free-adamw | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2 | bert, gemma2, gpt2, llama, mixtral
+optimizer: schedule-free-radam | 15 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: schedule-free-sgd | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
   fully_shard_more, fused_lora, halves, hosted, images, liger, litgpt_old, master, met, modernbert, moe,
   more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions,
@@ -410,70 +520,81 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 558 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+optimizer: sgd-momentum | 560 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
   policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions,
-  state_spaces, suite, torchtune, torchtune_compiled, torchtune_taught, torchtune_units, torchvision, vision, whisper
-  | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, distilbert, exaone4, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
-  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, distilbert, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  torchvision_vit, vit, whisper
-optimizer_in_backward: true | 212 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
-  fused_lora, galore, liger, linear, met, modernbert, optimizers, policy, precisions, preference_shared,
-  sharded_spaces, short_convolutions, state_spaces, stepped_shared, steps, tiled, whisper | apertus, arcee, bamba,
-  bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4,
-  gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral,
-  modernbert, nemotron_h, olmo2, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  seed_oss, smollm3, whisper | apertus, arcee, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon,
-  falcon_h1, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
-  llama4, ministral3, modernbert, nemotron_h, olmo2, phi, phi3, qwen3_next, qwen_moe, seed_oss, whisper
-optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 189 | adapted, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more, masks,
-  other_families, sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee,
-  bamba, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text,
-  gemma3n_text, gemma4_text, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4,
-  mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek,
-  ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma3n, gemma4, glm4, gpt2, gpt_bigcode, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4,
-  mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm,
-  starcoder2
-padding: right | 527 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+  state_spaces, suite, torchtune, torchtune_compiled, torchtune_taught, torchtune_units, torchvision, virtual_tokens,
+  vision, whisper | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, distilbert, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral,
+  mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5,
+  torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, distilbert, exaone4, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
+  qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
+  vit
+optimizer: sgd-momentum-8bit | 8 | other_optimizers | bart, ernie4_5, gpt2, gpt_neox, granite, granitemoehybrid,
+  mllama, xlm-roberta | bart, ernie4_5, gpt2, granite, granitemoehybrid, mllama, neox, roberta
+optimizer: stable-adamw | 20 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox, llama,
+  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
+optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
+  fused_lora, galore, liger, linear, met, modernbert, optimizers, optimizers_more, other_optimizers, policy,
+  precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, steps, tiled,
+  virtual_tokens, whisper | apertus, arcee, bamba, bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5,
+  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mixtral, mllama, modernbert,
+  nemotron, nemotron_h, olmo2, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  seed_oss, smollm3, stablelm, t5, whisper, xlm-roberta | apertus, arcee, bamba, bert, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, modernbert, nemotron,
+  nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+optimizer_state_dtype: fp32 | 25 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+packing: true | 235 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
+  masks, optimizers_more, optimizers_more_shared, other_families, other_optimizers, sharded_spaces,
+  short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, cohere2, dbrx,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm4,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral, nemotron, nemotron_h, olmo, olmo2,
+  olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3,
+  stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3,
+  gemma3n, gemma4, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 557 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
-  more_families, other_families, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero,
-  replicated, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, zero | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, mamba, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
-  phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, padding, pairs,
+  pairs_beside, policy, preference, preference_shared, preference_zero, replicated, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, virtual_tokens, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
+  smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 304 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases, preference_shared,
-  sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
-  electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, helium, lfm2, llama, llama under litgpt, mistral, mixtral, modernbert, mpt under llm-foundry,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen3,
-  qwen3_next, roberta, smollm3, vit | arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
-  lfm2, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, roberta, vit
+parallel.fsdp_version: 1 | 316 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared,
+  preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2, dbrx, deberta-v2,
+  deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium, lfm2, llama, llama under litgpt, mistral, mixtral, modernbert,
+  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen3, qwen3_next, roberta, smollm3, vit | arcee, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, granite, helium, lfm2, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next,
+  roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
@@ -488,36 +609,36 @@ parallel.sharding: ddp | 186 | dbrx_shared, deberta_v2_shared, distilbert_shared
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
   under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
   stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1119 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1135 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
-  litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  stepped_shared, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, vit, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, vit, whisper
-parallel.sharding: fsdp-grad-op | 295 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
-  sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox,
-  granite, granitemoehybrid, helium, lfm2, llama, mistral, mixtral, nemotron, nemotron_h, olmo2, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  smollm3, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, lfm2, llama, mixtral,
-  nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, stablelm, vit
+  litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared, preference_shared,
+  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee,
+  bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, vit, whisper
+parallel.sharding: fsdp-grad-op | 313 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, optimizers_more_shared, preference_shared, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee,
+  bamba, bert, bloom, cohere, cohere2, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
+  glm, glm4, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, lfm2, llama, mistral, mixtral, nemotron,
+  nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit
 parallel.sharding: zero1 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
   falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, mistral,
@@ -525,43 +646,44 @@ parallel.sharding: zero1 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_
   whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
   whisper
-parallel.sharding: zero2 | 94 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
-  bloom, dbrx, deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, jamba, llama, mistral, mistral3, modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2,
-  electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3,
-  modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit,
-  whisper
-parallel.sharding: zero3 | 237 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
-  zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx, deberta-v2, deepseek_v3, electra, ernie4_5, falcon,
-  falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
-  gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra,
-  ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
-  granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero2 | 96 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral, modernbert, olmo2, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper |
+  bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, stablelm, t5, vit, whisper
+parallel.sharding: zero3 | 245 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx, deberta-v2, deepseek_v3, electra, ernie4_5,
+  falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
+  gpt_neo, gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
+  smollm3, stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4563 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
+precision: amp | 4878 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old,
   lora_parts, losses, losses_more, masks, met, modernbert, modernbert_shared, moe, more_families, nanogpt,
-  older_releases, optimizers, other_families, other_families_shared, padding, pairs, pairs_beside, policy, precisions,
-  preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared,
-  selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite,
-  taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, vision, whisper,
-  whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2,
+  older_releases, optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared,
+  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
+  random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision, whisper, whisper_shared, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2,
   ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
   nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
@@ -577,150 +699,155 @@ precision: amp | 4563 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 565 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 572 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
-  other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
-  titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2, whisper | afmoe, apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-precision: mixed | 1810 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+  optimizers_more_shared, other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
+  titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere,
+  cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
+  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt,
+  llama under torchtitan, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
+  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2,
+  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama
+  under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt
+  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
+precision: mixed | 1816 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
-  modernbert_zero, moe, more_families, other_families_zero, padding, pairs, pairs_beside, preference, preference_zero,
-  random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared,
-  tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
-  gpt_neox, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 3827 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
+  modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
+  preference, preference_zero, random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing,
+  suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe,
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
+precision: pure | 4071 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   litgpt_old, lora_parts, losses, losses_more, masks, met, modded, modded_compiled, modernbert, modernbert_shared,
-  moe, more_families, older_releases, optimizers, other_families, padding, pairs, pairs_beside, policy, precisions,
-  preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared,
-  selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite,
-  taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision, whisper, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under
-  modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
-qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
-  qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
-qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
-  mistral, phi, phi3, qwen2, smollm3, stablelm | gemma, gemma3, gpt2, llama, llama under torchtune, phi, phi3, stablelm
-qat: int4-mslk | 12 | rounded, rounded_shared | bert, bloom, gemma, granite, llama, mistral, phi3, qwen2, qwen3_moe,
-  starcoder2 | bert, bloom, gemma, granite, llama, phi3, qwen_moe, starcoder2
-qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, gpt_neox, mistral, qwen2, qwen3 | ernie4_5, llama, neox
+  moe, more_families, older_releases, optimizers, optimizers_more, other_families, other_optimizers, padding, pairs,
+  pairs_beside, policy, precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet,
+  returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
+  vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
+  olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
+qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
+  llama, llama under torchtune, mistral, phi, phi3, qwen2, smollm3, stablelm | cohere, gemma, gemma3, gpt2, llama,
+  llama under torchtune, phi, phi3, stablelm
+qat: int4-mslk | 13 | other_optimizers, rounded, rounded_shared | bert, bloom, dbrx, gemma, granite, llama, mistral,
+  phi3, qwen2, qwen3_moe, starcoder2 | bert, bloom, dbrx, gemma, granite, llama, phi3, qwen_moe, starcoder2
+qat: int4-mslk-fp8 | 6 | other_optimizers, rounded, rounded_shared | ernie4_5, gpt_neox, mistral, qwen2, qwen3,
+  roberta | ernie4_5, llama, neox, roberta
 qat: int4-tinygemm | 5 | torchtune_rounded | llama under torchtune | llama under torchtune
-qat: int8 | 6 | rounded, rounded_shared | cohere2, gemma2, mistral, mixtral, qwen2, roberta | cohere, gemma2, llama,
-  mixtral, roberta
+qat: int8 | 7 | other_optimizers, rounded, rounded_shared | cohere2, gemma2, hunyuan_v1_dense, mistral, mixtral,
+  qwen2, roberta | cohere, gemma2, hunyuan_v1_dense, llama, mixtral, roberta
 qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, mistral, phi3, qwen2,
   qwen3_moe, smollm3, stablelm | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3, qwen_moe, stablelm
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 145 | adapted, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images, liger,
-  linear, met, modernbert, pairs, pairs_beside, preference_shared, quantized, short_convolutions, state_spaces,
-  whisper | bamba, bart, bert, bloom, dbrx, deberta-v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
-  ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, whisper, xlm-roberta | bamba, bart, bert, bloom,
-  dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, opt, phi,
-  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-quantization: nf4 | 293 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert,
-  electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases, other_families, pairs,
-  pairs_beside, policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx,
-  deberta-v2, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5,
-  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2,
-  gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-quantization: nf4-double | 197 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters, fused_lora,
-  fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs, policy,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, whisper, zero |
-  apertus, arcee, bamba, bart, bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
-  modernbert, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper |
-  apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5,
-  whisper
+quantization: int8 | 172 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+  images, liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, preference_shared,
+  quantized, short_convolutions, state_spaces, virtual_tokens, whisper | bamba, bart, bert, bloom, dbrx, deberta-v2,
+  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, modernbert, mpt,
+  nemotron_h, olmo, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, stablelm, t5, whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra,
+  ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, stablelm, t5, whisper
+quantization: nf4 | 314 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
+  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, policy, preference_zero, quantized,
+  sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, virtual_tokens,
+  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+quantization: nf4-double | 219 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
+  optimizers_more, other_optimizers, pairs, policy, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, stepped_shared, tiled, virtual_tokens, whisper, zero | apertus, arcee, bamba, bart, bloom, cohere2,
+  dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt, nemotron, neox under litgpt,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper | apertus, arcee, bamba, bart, bloom, cohere, dbrx,
+  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi,
+  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
 teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
   phi
-tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
-  gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
-  qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
-  glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, seed_oss, stablelm,
-  starcoder2
-trained_blocks: badam | 27 | policy, preference_shared, short_convolutions, state_spaces, turns | bamba, falcon_h1,
-  gemma, gpt_neox, granitemoehybrid, lfm2, mistral, nemotron_h, olmoe, opt, phi, phi3, qwen2, qwen3 | bamba,
-  falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, opt, phi, phi3
-trained_blocks: lisa | 37 | policy, sharded_more, short_convolutions, state_spaces, turns | bert, exaone4, gemma,
-  gemma2, gpt2, gpt_neox, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text | bert, exaone4, gemma, gemma2, gpt2, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3,
-  qwen3_next, qwen_moe
+tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, cohere2, ernie4_5, exaone4,
+  gemma, gemma2, glm, glm4, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo,
+  olmo2, olmo3, phi, qwen2, qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5,
+  exaone4, gemma, gemma2, glm, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2,
+  phi, seed_oss, stablelm, starcoder2
+trained_blocks: badam | 39 | other_optimizers, policy, preference_shared, short_convolutions, state_spaces, turns |
+  bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, mistral, nemotron_h, olmoe, opt, phi, phi3, qwen2,
+  qwen3 | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, opt, phi, phi3
+trained_blocks: lisa | 40 | other_optimizers, policy, sharded_more, short_convolutions, state_spaces, turns | bert,
+  electra, exaone4, gemma, gemma2, gpt2, gpt_neox, lfm2, llama, mamba, mistral, mixtral, nemotron_h, olmo2, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text | bert, electra, exaone4, gemma, gemma2, gpt2, lfm2, llama, mamba,
+  mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe
 transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe, qwen2_moe, qwen3_moe | mixtral,
   olmoe, qwen_moe
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 937 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
-  modernbert, more_families, older_releases, optimizers, pairs, pairs_beside, policy, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
+weight_dtype: 16 bits | 1034 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
+  met, modernbert, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared,
+  other_optimizers, pairs, pairs_beside, policy, precisions, preference_shared, quantized, rounded, sharded_bits,
+  sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
   nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
   vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert,
@@ -728,29 +855,36 @@ weight_dtype: 16 bits | 937 | adapted, adapters, adapters_more, block_kinds, dec
   gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3,
   mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-zero_grad: before-backward | 59 | whisper, zeroed_late, zeroed_late_shared | gpt2, gpt_neox, llama, mixtral, whisper
-  | gpt2, llama, mixtral, neox, whisper
+zero_grad: before-backward | 76 | optimizers_more, optimizers_more_shared, other_optimizers, whisper, zeroed_late,
+  zeroed_late_shared | bert, gemma2, gpt2, gpt_neox, granitemoehybrid, lfm2_moe, llama, mixtral, qwen2, qwen3_5_text,
+  whisper | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, neox, qwen3_next, whisper
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-activation_checkpointing: full + adapter: dora | 105 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, pairs, pairs_beside, preference_zero, quantized,
+activation_checkpointing: full + adapter: adalora | 6 | adapter_kinds | gpt2, llama, mixtral
+activation_checkpointing: full + adapter: boft | 6 | adapter_kinds | llama, mixtral
+activation_checkpointing: full + adapter: dora | 107 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, optimizers_more, pairs, pairs_beside, preference_zero, quantized,
   short_convolutions, tiles | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
   gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: fourierft | 7 | adapter_kinds | gpt2, llama, mixtral
+activation_checkpointing: full + adapter: hra | 3 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1159 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
+activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
+activation_checkpointing: full + adapter: lora | 1164 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
-  older_releases, other_families, other_families_shared, other_families_zero, pairs, pairs_beside, preference_shared,
-  preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, pairs, pairs_beside,
+  preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
@@ -758,22 +892,28 @@ activation_checkpointing: full + adapter: lora | 1159 | adapted, adapters, adapt
   torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
   neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   roberta, vit
-activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
+activation_checkpointing: full + adapter: oft | 9 | adapted, optimizers_more, other_optimizers | falcon, gemma2,
+  llama, olmo2, phi3, qwen3_next
 activation_checkpointing: full + adapter: over experts | 27 | adapters_more, fully_shard_more, linear, more_families,
   other_families, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 399 | adapted, block_kinds, checkpoints, dbrx,
+activation_checkpointing: full + adapter: p-tuning | 4 | virtual_tokens | mixtral, neox
+activation_checkpointing: full + adapter: prompt-tuning | 4 | virtual_tokens | mixtral, neox
+activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
+activation_checkpointing: full + adapter: vera | 6 | adapter_kinds | gpt2, llama, mixtral
+activation_checkpointing: full + checkpoint_reentrant: true | 408 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
-  more_families, other_families, pairs, preference_shared, replicated, sharded_more, short_convolutions,
-  taught_from_file, tiled_mlp, tiled_mlp_shared, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek,
-  distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2,
-  gpt_bigcode, granite, helium, hunyuan_v1_dense, jamba, lfm2, llama, minimax_m2, ministral3, mistral3, modernbert,
-  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm, vit, whisper
+  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, preference_shared,
+  replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp, tiled_mlp_shared, virtual_tokens,
+  whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, granite, helium, hunyuan_v1_dense, jamba, lfm2,
+  llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -783,29 +923,30 @@ activation_checkpointing: full + distillation: jsd | 6 | taught | llama, olmo2
 activation_checkpointing: full + distillation: reverse-kl | 10 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: symmetric-kl | 7 | torchtune_taught | llama under torchtune
-activation_checkpointing: full + ema: true | 36 | adapted, galore, liger, master, met, optimizers, precisions,
-  sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
+activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master, met, optimizers, optimizers_more,
+  optimizers_more_shared, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gemma2, gpt2,
+  lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 466 | adapters, block_kinds, decoders, flat_parameter, frozen,
-  fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, other_families, pairs,
-  pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 467 | adapters, block_kinds, decoders, flat_parameter, frozen,
+  fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, optimizers_more,
+  other_families, pairs, pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 21 | galore, optimizers, precisions, short_convolutions,
   state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_more, images, losses_more, met,
-  more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
-  falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, mixtral, mpt, nemotron_h,
-  neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + liger_kernels | 24 | fused_lora, liger, taught_from_file | gemma3_images, glm4,
-  gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+activation_checkpointing: full + label_smoothing | 206 | evaluation, evaluation_more, images, losses_more, met,
+  more_families, optimizers_more, other_optimizers, pairs, short_convolutions, smoothing, state_spaces | bart, bert,
+  bloom, chatglm, cohere, deepseek, falcon, falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2,
+  lfm2_moe, llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + liger_kernels | 25 | fused_lora, liger, optimizers_more, taught_from_file |
+  gemma3_images, glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + litgpt_version: older code | 3 | litgpt_old | llama under litgpt, neox under litgpt
 activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
   more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
@@ -818,9 +959,9 @@ activation_checkpointing: full + loss: dpo | 191 | losses_more, pairs, preferenc
   ministral3, mixtral, neox, olmoe, phi, phi3, qwen3_next, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
-activation_checkpointing: full + loss: fused | 130 | fused_lora, heads, images, losses, losses_more, met,
-  more_families, quantized, tiles | bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: fused | 139 | adapter_kinds, fused_lora, heads, images, losses, losses_more,
+  met, more_families, quantized, tiles | bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: grpo | 7 | policy, preference_zero | arcee, falcon_h1, gemma, granite, helium,
   olmo2, opt
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
@@ -831,22 +972,23 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 363 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 368 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master,
-  modernbert_shared, more_families, optimizers, policy, precisions, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns,
-  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx,
-  deberta_v2, electra, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
-activation_checkpointing: full + offload: activations | 290 | adapted, block_kinds, checkpoints, flat_adapters,
-  flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, other_families, pairs,
-  preference_shared, sharded_activations, sharded_spaces, short_convolutions, state_spaces, taught_from_file,
-  tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, lfm2, lfm2_moe,
-  llama, llama4, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+  modernbert_shared, more_families, optimizers, optimizers_more, policy, precisions, replicated, rounded,
+  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
+  torchvision, turns, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
+  bert, bloom, dbrx, deberta_v2, electra, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, modernbert, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
+activation_checkpointing: full + offload: activations | 298 | adapted, block_kinds, checkpoints, flat_adapters,
+  flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, optimizers_more,
+  optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
+  short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granitemoehybrid, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mixtral,
+  mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 84 | flat_adapters, flat_host, host_activations,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   neox, opt, phi, phi3, roberta, vit
@@ -856,35 +998,67 @@ activation_checkpointing: full + offload: optimizer | 84 | flat_adapters, flat_h
 activation_checkpointing: full + offload: parameters | 78 | flat_adapters, flat_host, host_activations,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   neox, opt, phi, phi3, roberta, vit
+activation_checkpointing: full + optimizer: adadelta | 2 | optimizers_more, optimizers_more_shared | gemma2, llama
 activation_checkpointing: full + optimizer: adafactor | 120 | adapted, adapters_more, checkpoints, flat_parameter,
   frozen, halves, images, moe, more_families, optimizers, policy, precisions, quantized, random, short_convolutions,
   suite, tiles, torchvision, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, granite, lfm2_moe, llama, llava,
   mistral3, mixtral, mllama, qwen3_vl, qwen_moe, torchvision_vit, vit
+activation_checkpointing: full + optimizer: adagrad | 3 | optimizers_more | gemma2, gpt2, llama
+activation_checkpointing: full + optimizer: adagrad-32bit | 3 | other_optimizers | gpt2, qwen3_next, qwen_moe
+activation_checkpointing: full + optimizer: adagrad-8bit | 2 | other_optimizers | bert, phi
+activation_checkpointing: full + optimizer: adalomo | 3 | other_optimizers | gemma, gpt2, phi
 activation_checkpointing: full + optimizer: adam | 84 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, torchvision, turns, vision | bert, clip,
   gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl,
   qwen3_vl, starcoder2, torchvision_vit, vit
+activation_checkpointing: full + optimizer: adamax | 2 | optimizers_more, optimizers_more_shared | gemma2, gpt2
+activation_checkpointing: full + optimizer: adamc | 2 | optimizers_more | bert, gemma2
+activation_checkpointing: full + optimizer: adamw-32bit | 4 | other_optimizers | bert, gpt2, llama, phi
 activation_checkpointing: full + optimizer: adamw-8bit | 26 | flat_parameter, images, liger, optimizers, precisions,
   short_convolutions, tiles | gpt2, lfm2_moe, llama, mllama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
+activation_checkpointing: full + optimizer: adamw-optimi | 4 | optimizers_more | gemma2, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 12 | adapted, flat_parameter, images, liger, optimizers,
   short_convolutions | bert, gemma2, gpt2, lfm2, llama, qwen3_vl
-activation_checkpointing: full + optimizer: galore-adamw | 105 | galore | apertus, arcee, bart, bert, bloom, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite, helium,
-  hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
-  vit
+activation_checkpointing: full + optimizer: ademamix | 4 | other_optimizers | cohere, electra, gemma, vit
+activation_checkpointing: full + optimizer: ademamix-8bit | 5 | other_optimizers | bert, gemma, gpt2, llama, opt
+activation_checkpointing: full + optimizer: ademamix-8bit-paged | 3 | other_optimizers | gpt2, qwen_moe
+activation_checkpointing: full + optimizer: ademamix-paged | 3 | other_optimizers | bert, gemma, vit
+activation_checkpointing: full + optimizer: adopt | 2 | optimizers_more | bert, gemma2
+activation_checkpointing: full + optimizer: apollo-adamw | 5 | other_optimizers | llama, olmo2
+activation_checkpointing: full + optimizer: asgd | 1 | optimizers_more_shared | llama
+activation_checkpointing: full + optimizer: galore-adafactor | 6 | other_optimizers | bert, gemma, llama, phi
+activation_checkpointing: full + optimizer: galore-adamw | 108 | galore, other_optimizers | apertus, arcee, bart,
+  bert, bloom, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite,
+  helium, hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
+  roberta, t5, vit
+activation_checkpointing: full + optimizer: galore-adamw-8bit | 6 | other_optimizers | gemma, llama, phi, t5
+activation_checkpointing: full + optimizer: grokadamw | 1 | optimizers_more | gemma2
 activation_checkpointing: full + optimizer: lamb | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: lars | 5 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 11 | flat_parameter, optimizers, short_convolutions | bert,
   lfm2_moe, llama
+activation_checkpointing: full + optimizer: lion-8bit | 6 | other_optimizers | bert, gemma, gpt2, mixtral
+activation_checkpointing: full + optimizer: lion-8bit-paged | 5 | other_optimizers | bert, llama, mistral4, opt
+activation_checkpointing: full + optimizer: lion-paged | 4 | other_optimizers | llama, mixtral, phi, qwen_moe
 activation_checkpointing: full + optimizer: lomo | 11 | met, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 18 | optimizers, precisions, short_convolutions, state_spaces |
   bamba, bert, gpt2, lfm2_moe, llama
-activation_checkpointing: full + optimizer: rmsprop | 142 | adapted, adapters_more, checkpoints, families, frozen,
+activation_checkpointing: full + optimizer: nadam | 2 | optimizers_more | gpt2, llama
+activation_checkpointing: full + optimizer: prodigy | 3 | optimizers_more | gemma2, llama, mixtral
+activation_checkpointing: full + optimizer: radam | 1 | optimizers_more | gemma2
+activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_more, checkpoints, families, frozen,
   fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, precisions, preference_shared,
   quantized, random, replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2,
   gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: rmsprop-32bit | 1 | other_optimizers | opt
+activation_checkpointing: full + optimizer: rmsprop-8bit | 3 | other_optimizers | gemma, llama, phi
+activation_checkpointing: full + optimizer: schedule-free-adamw | 1 | optimizers_more | gemma2
+activation_checkpointing: full + optimizer: schedule-free-radam | 2 | optimizers_more, optimizers_more_shared |
+  gemma2, llama
+activation_checkpointing: full + optimizer: schedule-free-sgd | 2 | optimizers_more, optimizers_more_shared | gemma2,
+  gpt2
 activation_checkpointing: full + optimizer: sgd | 326 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
   precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, taught_from_file, tiled_mlp, vision,
@@ -899,25 +1073,30 @@ activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapte
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
   neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, starcoder2, t5, torchvision_vit, vit
-activation_checkpointing: full + optimizer_in_backward: true | 60 | adapted, checkpoints, galore, met, optimizers,
-  policy, precisions | arcee, bert, gpt2, granite, llama, phi3
-activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 48 | liger, losses_more, other_families, state_spaces | bamba,
-  deepseek, falcon_h1, gemma3n, gpt2, gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 279 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, met, modernbert, modernbert_shared, more_families, other_families, padding, pairs, pairs_beside,
-  policy, preference, replicated, sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee,
-  bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, mamba,
-  minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + optimizer: sgd-momentum-32bit | 1 | other_optimizers | vit
+activation_checkpointing: full + optimizer: sgd-momentum-8bit | 1 | other_optimizers | gpt2
+activation_checkpointing: full + optimizer: stable-adamw | 3 | optimizers_more, optimizers_more_shared | gemma2, llama
+activation_checkpointing: full + optimizer_in_backward: true | 100 | adapted, checkpoints, galore, met, optimizers,
+  optimizers_more, other_optimizers, policy, precisions | arcee, bert, gemma, gemma2, gpt2, granite, llama, mixtral,
+  olmo2, phi, phi3, t5
+activation_checkpointing: full + optimizer_state_dtype: fp32 | 13 | precisions | bert, gpt2, llama
+activation_checkpointing: full + packing: true | 60 | adapter_kinds, liger, losses_more, optimizers_more,
+  optimizers_more_shared, other_families, state_spaces | bamba, deepseek, falcon_h1, gemma2, gemma3n, gpt2,
+  gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
+activation_checkpointing: full + padding: right | 283 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more, optimizers_more_shared,
+  other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles, short_convolutions,
+  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium,
+  hunyuan_v1_dense, jamba, lfm2_moe, llama, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert,
+  nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 171 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.fsdp_version: 1 | 172 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases,
-  preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, dbrx, deberta_v2, distilbert,
-  electra, falcon under litgpt, gemma, gemma2, glm, glm4, gpt2, llama, llama under litgpt, mixtral, modernbert, mpt
-  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+  optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, dbrx,
+  deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm, glm4, gpt2, llama, llama under litgpt,
+  mixtral, modernbert, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
@@ -926,22 +1105,22 @@ activation_checkpointing: full + parallel.sharding: ddp | 63 | dbrx_shared, debe
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
   dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama,
   minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 577 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: fsdp | 578 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
-  host_activations, litgpt, litgpt_flat, modernbert_shared, older_releases, other_families_shared, preference_shared,
-  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit, whisper
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 121 | flat_adapters, flat_host, flat_parameter,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | arcee, bert, gemma, gemma2, glm,
-  glm4, gpt2, lfm2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
+  host_activations, litgpt, litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared,
+  other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
+  titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared |
+  afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt
+  under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit, whisper
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 125 | flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared,
+  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | arcee,
+  bert, gemma, gemma2, glm, glm4, gpt2, lfm2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 43 | dbrx_zero, deberta_v2_zero, electra_zero,
   fused_lora_shared, host_activations, modernbert_zero, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma,
   gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
@@ -949,71 +1128,72 @@ activation_checkpointing: full + parallel.sharding: zero2 | 49 | dbrx_zero, debe
   fused_lora_shared, host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
   bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, modernbert, neox, opt,
   phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 111 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, dbrx, deberta_v2, deepseek, electra, ernie4_5,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba,
-  llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next,
-  qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 112 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, dbrx, deberta_v2, deepseek,
+  electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
+  hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt,
+  qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2187 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
-  distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
+activation_checkpointing: full + precision: amp | 2244 | adapted, adapter_kinds, adapters, adapters_more, attention,
+  block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+  decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more,
-  met, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, other_families,
-  other_families_shared, padding, pairs, pairs_beside, precisions, preference, preference_shared, quantized, random,
-  replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file,
-  tiled_mlp, tiles, torchvision, turns, vision, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  met, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
+  other_families_shared, other_optimizers, padding, pairs, pairs_beside, precisions, preference, preference_shared,
+  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
+  sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, taught_from_file, tiled_mlp, tiles, torchvision, turns, virtual_tokens, vision, whisper, whisper_shared |
+  afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 294 | dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + precision: fsdp | 295 | dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
-  host_activations, litgpt_flat, modernbert_shared, other_families_shared, preference_shared, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
-  titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4,
-  glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, llama, llama under
-  litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 935 | adapters, attention, block_kinds, checkpoints, compile,
+  host_activations, litgpt_flat, modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared,
+  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
+  sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, llama,
+  llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, whisper
+activation_checkpointing: full + precision: mixed | 936 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
-  modernbert_zero, moe, more_families, other_families_zero, padding, pairs, pairs_beside, preference, preference_zero,
-  random, replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero,
-  zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, llama, llama4, llava,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1769 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders,
-  distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters,
-  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
-  images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met, modernbert,
-  modernbert_shared, moe, more_families, older_releases, optimizers, other_families, padding, pairs, pairs_beside,
-  policy, precisions, preference, preference_shared, quantized, random, replicas, replicated, returned, rounded,
-  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled,
-  tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision,
-  turns, vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
+  preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared,
+  tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba,
+  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, whisper
+activation_checkpointing: full + precision: pure | 1837 | adapted, adapter_kinds, adapters, adapters_more, attention,
+  block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+  decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
+  flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
+  heads, hosted, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met,
+  modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
+  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
+  random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper,
+  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit,
+  vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1025,103 +1205,122 @@ activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemm
 activation_checkpointing: full + qat: nvfp4 | 3 | rounded | llama, neox
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 69 | adapted, adapters, block_kinds, images, linear, pairs,
-  pairs_beside, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 168 | adapted, adapters, block_kinds, compile_beside, decoders,
-  flat_adapters, images, linear, litgpt, older_releases, other_families, pairs, pairs_beside, quantized, sharded_bits,
-  sharded_more, short_convolutions, taught_from_file, tiles, whisper, zero | apertus, arcee, bart, bert, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
-  gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-activation_checkpointing: full + quantization: nf4-double | 110 | adapted, adapters, compile_beside, dbrx,
-  distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
-  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, whisper, zero |
-  apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
-  litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, starcoder2, whisper
+activation_checkpointing: full + quantization: int8 | 74 | adapted, adapter_kinds, adapters, block_kinds, images,
+  linear, pairs, pairs_beside, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5,
+  whisper
+activation_checkpointing: full + quantization: nf4 | 174 | adapted, adapter_kinds, adapters, block_kinds,
+  compile_beside, decoders, flat_adapters, images, linear, litgpt, older_releases, other_families, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, tiles, whisper, zero |
+  apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3n,
+  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
+  dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
+  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
+  whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
+  llama, llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, opt, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, starcoder2, whisper
 activation_checkpointing: full + teacher_logprobs | 9 | taught_from_file | llama
-activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
-  neox, olmo, olmo2, phi
+activation_checkpointing: full + tiled_mlp | 37 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
+  cohere, glm4, granite, llama, neox, olmo, olmo2, phi
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
-activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_convolutions, state_spaces, turns |
-  bert, gemma, lfm2, llama, nemotron_h, neox, phi
+activation_checkpointing: full + trained_blocks: lisa | 10 | other_optimizers, sharded_more, short_convolutions,
+  state_spaces, turns | bert, electra, gemma, lfm2, llama, nemotron_h, neox, phi
 activation_checkpointing: full + transformers_version: experts as modules | 28 | older_releases | mixtral, olmoe,
   qwen_moe
 activation_checkpointing: full + transformers_version: older code | 71 | older_releases | cohere, falcon, gemma,
   gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-activation_checkpointing: full + weight_dtype: 16 bits | 553 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 555 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
-  losses_more, more_families, older_releases, optimizers, pairs, pairs_beside, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file,
-  tiled_mlp | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama,
-  mixtral, neox
+  losses_more, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared, pairs,
+  pairs_beside, precisions, preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units,
+  short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
+  granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + zero_grad: before-backward | 12 | optimizers_more, optimizers_more_shared,
+  zeroed_late, zeroed_late_shared | gemma2, gpt2, llama, mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
 activation_checkpointing: selective + adapter: dora | 1 | preference_zero | granite
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
 activation_checkpointing: selective + adapter: oft | 1 | adapted | olmo2
-activation_checkpointing: selective + ema: true | 3 | preference_shared, state_spaces | bamba, granitemoehybrid
+activation_checkpointing: selective + ema: true | 5 | other_optimizers, preference_shared, state_spaces | bamba,
+  gpt2, granitemoehybrid, helium
 activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
-activation_checkpointing: selective + grad_scaler: true | 3 | adapted, short_convolutions, state_spaces | falcon_h1,
-  lfm2_moe, olmo2
-activation_checkpointing: selective + label_smoothing | 3 | short_convolutions, state_spaces | falcon_h1,
-  granitemoehybrid, lfm2
+activation_checkpointing: selective + grad_scaler: true | 4 | adapted, other_optimizers, short_convolutions,
+  state_spaces | falcon_h1, helium, lfm2_moe, olmo2
+activation_checkpointing: selective + label_smoothing | 4 | other_optimizers, short_convolutions, state_spaces |
+  falcon_h1, granitemoehybrid, helium, lfm2
+activation_checkpointing: selective + liger_kernels | 1 | optimizers_more | mixtral
 activation_checkpointing: selective + loss: chunked | 8 | losses, tiles | gpt2, llama, mllama
 activation_checkpointing: selective + loss: dpo | 2 | preference_shared, preference_zero | granite, granitemoehybrid
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 8 | losses, tiles | gpt2, llama, mllama
 activation_checkpointing: selective + loss: grpo | 2 | policy, preference_shared | qwen3_next, qwen_moe
-activation_checkpointing: selective + max_gradient_norm | 8 | sharded_tiles, state_spaces, tiles | granitemoehybrid,
-  mllama
-activation_checkpointing: selective + offload: activations | 22 | selective_more, short_convolutions | bert, gemma,
-  gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, neox, opt, phi, phi3
+activation_checkpointing: selective + max_gradient_norm | 9 | optimizers_more, sharded_tiles, state_spaces, tiles |
+  granitemoehybrid, mllama, t5
+activation_checkpointing: selective + offload: activations | 24 | optimizers_more_shared, other_optimizers,
+  selective_more, short_convolutions | bert, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, neox, opt, phi, phi3
+activation_checkpointing: selective + optimizer: adagrad | 1 | optimizers_more | mixtral
+activation_checkpointing: selective + optimizer: adagrad-8bit | 1 | other_optimizers | gpt2
 activation_checkpointing: selective + optimizer: adamw-paged | 1 | short_convolutions | lfm2
+activation_checkpointing: selective + optimizer: ademamix-paged | 1 | other_optimizers | helium
 activation_checkpointing: selective + optimizer: lamb | 1 | state_spaces | granitemoehybrid
+activation_checkpointing: selective + optimizer: radam | 2 | optimizers_more, optimizers_more_shared | gpt2, mixtral
 activation_checkpointing: selective + optimizer: rmsprop | 1 | short_convolutions | lfm2_moe
+activation_checkpointing: selective + optimizer: schedule-free-radam | 1 | optimizers_more | bert
+activation_checkpointing: selective + optimizer: schedule-free-sgd | 1 | optimizers_more | t5
 activation_checkpointing: selective + optimizer: sgd-momentum | 1 | state_spaces | granitemoehybrid
 activation_checkpointing: selective + optimizer_in_backward: true | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
-activation_checkpointing: selective + packing: true | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
-activation_checkpointing: selective + padding: right | 1 | short_convolutions | lfm2
+activation_checkpointing: selective + packing: true | 3 | optimizers_more_shared, short_convolutions, state_spaces |
+  gpt2, granitemoehybrid, lfm2
+activation_checkpointing: selective + padding: right | 2 | optimizers_more, short_convolutions | lfm2, t5
 activation_checkpointing: selective + parallel.sharding: ddp | 2 | preference_shared, replicated | glm4_moe,
   granitemoehybrid
 activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_more, sharded_more, sharded_tiles |
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
-activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_more,
-  sharded_spaces | falcon_h1, llama, neox, qwen3_next
+activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared,
+  preference_shared, sharded_more, sharded_spaces | falcon_h1, gpt2, llama, neox, qwen3_next
 activation_checkpointing: selective + parallel.sharding: zero3 | 1 | preference_zero | granite
-activation_checkpointing: selective + precision: amp | 108 | adapted, block_kinds, linear, losses, modernbert,
-  selective, selective_more, seq2seq, sharded_more, short_convolutions, state_spaces, tiles, whisper | bart, bert,
-  deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, mllama, modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
-activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
-  sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
+activation_checkpointing: selective + precision: amp | 111 | adapted, block_kinds, linear, losses, modernbert,
+  optimizers_more, other_optimizers, selective, selective_more, seq2seq, sharded_more, short_convolutions,
+  state_spaces, tiles, whisper | bart, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, neox, olmo2, opt, phi,
+  phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
+activation_checkpointing: selective + precision: fsdp | 8 | fully_shard_more, optimizers_more_shared, sharded_more,
+  sharded_spaces, sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 75 | losses, more_families, preference_zero, replicated,
   selective, selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
   granite, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 112 | block_kinds, decoders, linear, losses, met,
-  other_families, policy, preference_shared, selective, selective_more, sharded_more, short_convolutions,
-  state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, minimax_m2, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit, whisper
+activation_checkpointing: selective + precision: pure | 113 | block_kinds, decoders, linear, losses, met,
+  optimizers_more, other_families, policy, preference_shared, selective, selective_more, sharded_more,
+  short_convolutions, state_spaces, tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, minimax_m2, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+activation_checkpointing: selective + qat: int4 | 1 | other_optimizers | gpt2
 activation_checkpointing: selective + quantization: nf4 | 2 | state_spaces | falcon_h1
 activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
+activation_checkpointing: selective + tiled_mlp | 1 | other_optimizers | helium
+activation_checkpointing: selective + weight_dtype: 16 bits | 1 | optimizers_more_shared | gpt2
 activation_checkpointing: selective-layer + adapter.kernels | 1 | fused_lora | llama
-activation_checkpointing: selective-layer + adapter: dora | 2 | short_convolutions | lfm2, lfm2_moe
+activation_checkpointing: selective-layer + adapter: dora | 3 | optimizers_more, short_convolutions | bert, lfm2,
+  lfm2_moe
 activation_checkpointing: selective-layer + adapter: lora | 4 | fused_lora, liger, state_spaces | bamba, llama,
   nemotron_h
+activation_checkpointing: selective-layer + checkpoint_reentrant: true | 1 | optimizers_more_shared | llama
 activation_checkpointing: selective-layer + compile: true | 1 | titan_compiled | llama under torchtitan
-activation_checkpointing: selective-layer + ema: true | 2 | policy, state_spaces | falcon_h1, gemma
-activation_checkpointing: selective-layer + frozen: parts | 2 | short_convolutions, tiled | lfm2, phi3
-activation_checkpointing: selective-layer + label_smoothing | 1 | state_spaces | bamba
+activation_checkpointing: selective-layer + ema: true | 5 | optimizers_more, other_optimizers, policy, state_spaces |
+  falcon_h1, gemma, llama, mixtral, nemotron
+activation_checkpointing: selective-layer + frozen: parts | 3 | other_optimizers, short_convolutions, tiled | lfm2,
+  nemotron, phi3
+activation_checkpointing: selective-layer + label_smoothing | 5 | optimizers_more, other_optimizers, state_spaces |
+  arcee, bamba, llama, mixtral, nemotron
 activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
 activation_checkpointing: selective-layer + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | bert
@@ -1131,150 +1330,231 @@ activation_checkpointing: selective-layer + loss: simpo | 1 | preference_shared 
 activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 6 | titan, titan_replicas, titan_units | llama
   under torchtitan
-activation_checkpointing: selective-layer + max_gradient_norm | 11 | short_convolutions, state_spaces, titan,
-  titan_compiled, titan_units, zero | bamba, gpt_neo, lfm2, llama under torchtitan
+activation_checkpointing: selective-layer + max_gradient_norm | 12 | other_optimizers, short_convolutions,
+  state_spaces, titan, titan_compiled, titan_units, zero | arcee, bamba, gpt_neo, lfm2, llama under torchtitan
 activation_checkpointing: selective-layer + offload: activations | 2 | short_convolutions | lfm2, lfm2_moe
+activation_checkpointing: selective-layer + optimizer: adadelta | 1 | optimizers_more | mixtral
 activation_checkpointing: selective-layer + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
+activation_checkpointing: selective-layer + optimizer: adagrad | 1 | optimizers_more | bert
+activation_checkpointing: selective-layer + optimizer: adalomo | 1 | other_optimizers | llama
 activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
+activation_checkpointing: selective-layer + optimizer: adamc | 1 | optimizers_more | t5
+activation_checkpointing: selective-layer + optimizer: adamw-32bit | 1 | other_optimizers | nemotron
+activation_checkpointing: selective-layer + optimizer: ademamix | 1 | other_optimizers | olmo2
+activation_checkpointing: selective-layer + optimizer: ademamix-8bit | 1 | other_optimizers | arcee
+activation_checkpointing: selective-layer + optimizer: adopt | 1 | optimizers_more_shared | llama
 activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
+activation_checkpointing: selective-layer + optimizer: schedule-free-radam | 1 | optimizers_more | llama
 activation_checkpointing: selective-layer + optimizer: sgd-momentum | 2 | fully_shard_more, more_families | gpt_neo
-activation_checkpointing: selective-layer + packing: true | 2 | liger, state_spaces | bamba, llama
+activation_checkpointing: selective-layer + optimizer_in_backward: true | 1 | other_optimizers | llama
+activation_checkpointing: selective-layer + packing: true | 3 | liger, other_optimizers, state_spaces | arcee, bamba,
+  llama
 activation_checkpointing: selective-layer + padding: right | 2 | liger, policy | gemma, llama
 activation_checkpointing: selective-layer + parallel.fsdp_units: ends | 4 | titan_units | llama under torchtitan
+activation_checkpointing: selective-layer + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
 activation_checkpointing: selective-layer + parallel.replicas | 2 | titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
-activation_checkpointing: selective-layer + parallel.sharding: fsdp | 12 | fully_shard_more, titan, titan_compiled,
-  titan_replicas, titan_units | glm4_moe, gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: fsdp | 13 | fully_shard_more, optimizers_more_shared,
+  titan, titan_compiled, titan_replicas, titan_units | glm4_moe, gpt_neo, llama, llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: fsdp-grad-op | 1 | preference_shared | cohere
 activation_checkpointing: selective-layer + parallel.sharding: zero3 | 2 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-layer + precision: amp | 34 | liger, losses, more_families, policy, selective,
-  state_spaces | bert, falcon, glm4_moe, gpt2, gpt_neo, llama, nemotron_h
+activation_checkpointing: selective-layer + precision: amp | 38 | liger, losses, more_families, optimizers_more,
+  other_optimizers, policy, selective, state_spaces | arcee, bert, falcon, glm4_moe, gpt2, gpt_neo, llama, nemotron_h
 activation_checkpointing: selective-layer + precision: fsdp | 13 | fully_shard_more, preference_shared, titan,
   titan_compiled, titan_replicas, titan_units | cohere, glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more_families, replicated, selective,
   seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
-activation_checkpointing: selective-layer + precision: pure | 38 | liger, losses, more_families, policy, selective,
-  short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe,
-  llama, phi3
+activation_checkpointing: selective-layer + precision: pure | 41 | liger, losses, more_families, optimizers_more,
+  other_optimizers, policy, selective, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, gemma,
+  glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, mixtral, nemotron, olmo2, phi3
 activation_checkpointing: selective-layer + quantization: int8 | 2 | state_spaces | bamba, nemotron_h
-activation_checkpointing: selective-op + adapter: dora | 9 | liger, policy, short_convolutions, state_spaces | arcee,
-  falcon_h1, lfm2_moe, llama, mixtral, nemotron_h, olmo2
-activation_checkpointing: selective-op + adapter: ia3 | 4 | liger, short_convolutions | gemma3, lfm2_moe
-activation_checkpointing: selective-op + adapter: lora | 21 | images, liger, modernbert, short_convolutions,
-  state_spaces | bamba, granitemoehybrid, lfm2, lfm2_moe, llama, modernbert, qwen2_5_vl, qwen2_vl, qwen3_vl
+activation_checkpointing: selective-layer + tiled_mlp | 1 | other_optimizers | olmo2
+activation_checkpointing: selective-layer + weight_dtype: 16 bits | 1 | other_optimizers | arcee
+activation_checkpointing: selective-layer + zero_grad: before-backward | 1 | optimizers_more | bert
+activation_checkpointing: selective-op + adapter: adalora | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: boft | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: dora | 12 | liger, optimizers_more, other_optimizers, policy,
+  short_convolutions, state_spaces | arcee, bart, falcon_h1, lfm2_moe, llama, mixtral, mllama, nemotron_h, olmo2, t5
+activation_checkpointing: selective-op + adapter: fourierft | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: hra | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: ia3 | 5 | liger, optimizers_more, short_convolutions | bert,
+  gemma3, lfm2_moe
+activation_checkpointing: selective-op + adapter: loha | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: lokr | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: lora | 30 | images, liger, modernbert, optimizers_more,
+  other_optimizers, short_convolutions, state_spaces | bamba, bert, exaone4, granitemoehybrid, lfm2, lfm2_moe, llama,
+  modernbert, olmo, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5
+activation_checkpointing: selective-op + adapter: miss | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: modules_to_save | 1 | modernbert | modernbert
-activation_checkpointing: selective-op + adapter: oft | 11 | adapted | cohere, falcon, gemma2, glm4, granite, lfm2,
-  llama, mixtral, neox, phi3
+activation_checkpointing: selective-op + adapter: oft | 12 | adapted, optimizers_more | cohere, falcon, gemma2, glm4,
+  granite, lfm2, llama, mixtral, neox, phi3
+activation_checkpointing: selective-op + adapter: over experts | 1 | other_optimizers | qwen_moe
+activation_checkpointing: selective-op + adapter: p-tuning | 1 | virtual_tokens | gpt2
+activation_checkpointing: selective-op + adapter: prompt-tuning | 1 | virtual_tokens | gpt2
+activation_checkpointing: selective-op + adapter: randlora | 1 | adapter_kinds | gemma2
+activation_checkpointing: selective-op + adapter: vera | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + compile: true | 4 | titan_compiled | llama under torchtitan
-activation_checkpointing: selective-op + ema: true | 26 | liger, policy, sharded_spaces, short_convolutions,
-  state_spaces | bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2
-activation_checkpointing: selective-op + frozen: parts | 26 | liger, masks, policy, sharded_spaces,
-  short_convolutions, state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral,
-  nemotron_h, neox
-activation_checkpointing: selective-op + grad_scaler: true | 17 | adapted, liger, policy, short_convolutions,
-  state_spaces | bamba, gemma2, gemma3, glm4, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, qwen3_next
-activation_checkpointing: selective-op + label_smoothing | 19 | sharded_spaces, short_convolutions, state_spaces |
-  bamba, falcon_h1, lfm2, lfm2_moe, nemotron_h
-activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
+activation_checkpointing: selective-op + ema: true | 42 | adapter_kinds, liger, optimizers_more,
+  optimizers_more_shared, other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces | bamba, dbrx,
+  falcon_h1, gemma2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen3_next
+activation_checkpointing: selective-op + frozen: parts | 29 | liger, masks, optimizers_more, other_optimizers,
+  policy, sharded_spaces, short_convolutions, state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mixtral, nemotron_h, neox, roberta
+activation_checkpointing: selective-op + grad_scaler: true | 20 | adapted, liger, other_optimizers, policy,
+  short_convolutions, state_spaces | bamba, gemma2, gemma3, glm4, granitemoehybrid, lfm2, lfm2_moe, llama, minimax_m2,
+  nemotron_h, qwen3_next, qwen_moe, roberta
+activation_checkpointing: selective-op + label_smoothing | 26 | optimizers_more, optimizers_more_shared,
+  other_optimizers, sharded_spaces, short_convolutions, state_spaces | bamba, bart, falcon_h1, lfm2, lfm2_moe, llama,
+  nemotron_h, qwen_moe, roberta
+activation_checkpointing: selective-op + liger_kernels | 13 | liger, optimizers_more, optimizers_more_shared |
+  gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 12 | losses, state_spaces, tiles | falcon_h1, gpt2, llama,
   mllama
+activation_checkpointing: selective-op + loss: cpo | 1 | other_optimizers | qwen_moe
 activation_checkpointing: selective-op + loss: dpo | 3 | preference_shared, preference_zero | dbrx, gemma3, lfm2_moe
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + loss: fused | 12 | adapted, losses, state_spaces, tiles | bamba, glm4, gpt2,
-  llama, mllama
+activation_checkpointing: selective-op + loss: fused | 13 | adapted, losses, other_optimizers, state_spaces, tiles |
+  bamba, glm4, gpt2, llama, mllama, qwen3_next
 activation_checkpointing: selective-op + loss: grpo | 12 | policy, preference_shared | arcee, cohere,
   granitemoehybrid, llama, ministral3, olmoe, qwen3_next, seed_oss
 activation_checkpointing: selective-op + loss: orpo | 1 | preference_shared | stablelm
-activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
+activation_checkpointing: selective-op + loss: tiled | 2 | other_optimizers, tiled | gemma, lfm2
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 56 | adapted, liger, policy, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, titan, titan_compiled, titan_replicas, titan_units, zero |
-  bamba, cohere, falcon, falcon_h1, glm4, glm4_moe, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
-  mllama, nemotron_h, olmo2, qwen3_next
-activation_checkpointing: selective-op + offload: activations | 44 | adapted, liger, selective_more,
-  short_convolutions, state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe,
-  llama, mpt, nemotron_h, neox, opt, phi, phi3
+activation_checkpointing: selective-op + max_gradient_norm | 76 | adapted, adapter_kinds, liger, optimizers_more,
+  optimizers_more_shared, other_optimizers, policy, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
+  tiles, titan, titan_compiled, titan_replicas, titan_units, zero | bamba, bert, cohere, falcon, falcon_h1, gemma2,
+  glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmo2,
+  qwen3_next
+activation_checkpointing: selective-op + offload: activations | 50 | adapted, liger, optimizers_more,
+  optimizers_more_shared, other_optimizers, selective_more, short_convolutions, state_spaces | bamba, bert, bloom,
+  falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, llama4, mpt, nemotron_h, neox, opt, phi, phi3
+activation_checkpointing: selective-op + optimizer: adadelta | 2 | optimizers_more | llama
 activation_checkpointing: selective-op + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
+activation_checkpointing: selective-op + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | bert,
+  llama
+activation_checkpointing: selective-op + optimizer: adagrad-32bit | 1 | other_optimizers | exaone4
+activation_checkpointing: selective-op + optimizer: adalomo | 2 | other_optimizers | dbrx, olmo2
+activation_checkpointing: selective-op + optimizer: adamax | 7 | optimizers_more, optimizers_more_shared | gpt2,
+  llama, mixtral
+activation_checkpointing: selective-op + optimizer: adamc | 1 | optimizers_more | gpt2
+activation_checkpointing: selective-op + optimizer: adamw-32bit | 3 | other_optimizers | lfm2, minimax_m2, qwen3_next
 activation_checkpointing: selective-op + optimizer: adamw-8bit | 2 | policy, state_spaces | llama, nemotron_h
 activation_checkpointing: selective-op + optimizer: adamw-8bit-paged | 1 | policy | qwen3_next
+activation_checkpointing: selective-op + optimizer: adamw-optimi | 2 | optimizers_more | llama, mixtral
 activation_checkpointing: selective-op + optimizer: adamw-paged | 3 | short_convolutions, state_spaces |
   granitemoehybrid, lfm2
+activation_checkpointing: selective-op + optimizer: ademamix-8bit | 1 | other_optimizers | llama4
+activation_checkpointing: selective-op + optimizer: ademamix-8bit-paged | 1 | other_optimizers | bamba
+activation_checkpointing: selective-op + optimizer: ademamix-paged | 1 | other_optimizers | roberta
+activation_checkpointing: selective-op + optimizer: adopt | 2 | optimizers_more | mixtral
+activation_checkpointing: selective-op + optimizer: asgd | 1 | optimizers_more | bert
+activation_checkpointing: selective-op + optimizer: came | 2 | optimizers_more | llama
+activation_checkpointing: selective-op + optimizer: galore-adafactor | 3 | other_optimizers | gpt2, granitemoehybrid,
+  qwen_moe
 activation_checkpointing: selective-op + optimizer: galore-adamw | 1 | stepped_shared | seed_oss
+activation_checkpointing: selective-op + optimizer: grokadamw | 2 | optimizers_more | gpt2, t5
 activation_checkpointing: selective-op + optimizer: lamb | 2 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: lars | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: lion | 1 | policy | ministral3
+activation_checkpointing: selective-op + optimizer: lion-8bit | 1 | other_optimizers | bart
+activation_checkpointing: selective-op + optimizer: lion-8bit-paged | 1 | other_optimizers | olmo
 activation_checkpointing: selective-op + optimizer: lomo | 3 | short_convolutions, state_spaces, stepped_shared |
   bamba, glm4, lfm2
 activation_checkpointing: selective-op + optimizer: muon | 3 | short_convolutions, state_spaces | lfm2, lfm2_moe,
   nemotron_h
+activation_checkpointing: selective-op + optimizer: nadam | 2 | optimizers_more_shared | llama
+activation_checkpointing: selective-op + optimizer: prodigy | 2 | optimizers_more | bert
+activation_checkpointing: selective-op + optimizer: radam | 5 | optimizers_more, optimizers_more_shared | bert,
+  llama, mixtral, t5
 activation_checkpointing: selective-op + optimizer: rmsprop | 5 | more_families, seq2seq, state_spaces | bamba,
   falcon_h1, glm4_moe, roberta
+activation_checkpointing: selective-op + optimizer: rmsprop-32bit | 1 | other_optimizers | lfm2_moe
+activation_checkpointing: selective-op + optimizer: rmsprop-8bit | 2 | other_optimizers | granitemoehybrid, olmo
+activation_checkpointing: selective-op + optimizer: schedule-free-adamw | 1 | optimizers_more | llama
+activation_checkpointing: selective-op + optimizer: schedule-free-radam | 4 | optimizers_more, optimizers_more_shared
+  | gpt2, llama
+activation_checkpointing: selective-op + optimizer: schedule-free-sgd | 1 | optimizers_more | llama
 activation_checkpointing: selective-op + optimizer: sgd | 2 | short_convolutions, tiles | lfm2, mllama
 activation_checkpointing: selective-op + optimizer: sgd-momentum | 4 | more_families, short_convolutions | glm4_moe,
   gpt_neo, lfm2_moe
-activation_checkpointing: selective-op + optimizer_in_backward: true | 12 | short_convolutions, state_spaces,
-  stepped_shared | bamba, falcon_h1, glm4, lfm2, lfm2_moe, nemotron_h
-activation_checkpointing: selective-op + packing: true | 10 | liger, short_convolutions, state_spaces | falcon_h1,
-  gemma3, lfm2, lfm2_moe, mixtral, nemotron_h
-activation_checkpointing: selective-op + padding: right | 14 | adapted, liger, met, policy, sharded_spaces,
-  short_convolutions, state_spaces | arcee, bloom, falcon, lfm2, lfm2_moe, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
+activation_checkpointing: selective-op + optimizer: sgd-momentum-8bit | 2 | other_optimizers | mllama, roberta
+activation_checkpointing: selective-op + optimizer: stable-adamw | 4 | optimizers_more | bert, gpt2, llama
+activation_checkpointing: selective-op + optimizer_in_backward: true | 21 | optimizers_more, other_optimizers,
+  short_convolutions, state_spaces, stepped_shared | bamba, bert, dbrx, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama,
+  mllama, nemotron_h, olmo2, qwen3_next, roberta
+activation_checkpointing: selective-op + packing: true | 18 | liger, optimizers_more, other_optimizers,
+  short_convolutions, state_spaces | exaone4, falcon_h1, gemma3, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo
+activation_checkpointing: selective-op + padding: right | 19 | adapted, liger, met, optimizers_more,
+  other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces | arcee, bloom, exaone4, falcon, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 6 | sharded_units, titan_compiled, titan_units |
   llama, llama under torchtitan
-activation_checkpointing: selective-op + parallel.fsdp_version: 1 | 2 | preference_shared | olmoe, qwen3_next
+activation_checkpointing: selective-op + parallel.fsdp_version: 1 | 6 | optimizers_more_shared, preference_shared |
+  gpt2, llama, olmoe, qwen3_next
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
 activation_checkpointing: selective-op + parallel.sharding: ddp | 1 | preference_shared | stablelm
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 43 | fully_shard_more, preference_shared,
-  sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units |
-  falcon_h1, gemma, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama,
-  nemotron_h, olmoe, opt, phi3, qwen3_next, seed_oss
-activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 5 | preference_shared, sharded_more,
-  sharded_spaces, sharded_units | bamba, gemma3, llama, neox
-activation_checkpointing: selective-op + parallel.sharding: zero3 | 2 | preference_zero, zero | dbrx, glm4_moe
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 49 | fully_shard_more, optimizers_more_shared,
+  preference_shared, sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled,
+  titan_replicas, titan_units | falcon_h1, gemma, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama
+  under torchtitan, mllama, nemotron_h, olmoe, opt, phi3, qwen3_next, seed_oss
+activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 7 | optimizers_more_shared,
+  preference_shared, sharded_more, sharded_spaces, sharded_units | bamba, gemma3, gpt2, llama, neox
+activation_checkpointing: selective-op + parallel.sharding: zero2 | 1 | optimizers_more_shared | mixtral
+activation_checkpointing: selective-op + parallel.sharding: zero3 | 4 | optimizers_more_shared, preference_zero, zero
+  | dbrx, glm4_moe, llama, mixtral
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 241 | adapted, block_kinds, dbrx, deberta_v2, decoders,
-  distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families, other_families, policy,
-  preference_shared, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
-  state_spaces, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+activation_checkpointing: selective-op + precision: amp | 278 | adapted, adapter_kinds, block_kinds, dbrx,
+  deberta_v2, decoders, distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families,
+  optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, selective,
+  selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, tiles, turns,
+  virtual_tokens, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
   lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
   vit, whisper
 activation_checkpointing: selective-op + precision: fsdp | 33 | fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units | bamba,
   falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mllama, neox, olmoe, opt, seed_oss
-activation_checkpointing: selective-op + precision: mixed | 130 | losses, more_families, preference_zero, selective,
-  selective_more, seq2seq, zero | bart, bert, bloom, dbrx, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 166 | adapted, block_kinds, images, liger, linear, losses,
-  masks, met, more_families, policy, preference_shared, selective, selective_more, seq2seq, sharded_more,
-  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper | arcee, bamba, bart, bert,
-  bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, t5, vit, whisper
-activation_checkpointing: selective-op + quantization: int8 | 8 | adapted, liger, short_convolutions, state_spaces |
-  bamba, gemma3, granite, lfm2, lfm2_moe, phi3
-activation_checkpointing: selective-op + quantization: nf4 | 4 | adapted, short_convolutions, state_spaces | glm4,
-  lfm2_moe, mixtral, nemotron_h
-activation_checkpointing: selective-op + quantization: nf4-double | 4 | liger, short_convolutions, state_spaces |
-  falcon_h1, lfm2, lfm2_moe, mixtral
+activation_checkpointing: selective-op + precision: mixed | 132 | losses, more_families, optimizers_more_shared,
+  preference_zero, selective, selective_more, seq2seq, zero | bart, bert, bloom, dbrx, deepseek, falcon, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta,
+  t5, vit
+activation_checkpointing: selective-op + precision: pure | 186 | adapted, block_kinds, images, liger, linear, losses,
+  masks, met, more_families, optimizers_more, other_optimizers, policy, preference_shared, selective, selective_more,
+  seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper |
+  arcee, bamba, bart, bert, bloom, dbrx, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, mpt,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, t5, vit, whisper
+activation_checkpointing: selective-op + quantization: int8 | 11 | adapted, liger, optimizers_more, other_optimizers,
+  short_convolutions, state_spaces | bamba, gemma3, granite, lfm2, lfm2_moe, llama, olmo, phi3, qwen3_next
+activation_checkpointing: selective-op + quantization: nf4 | 5 | adapted, optimizers_more, short_convolutions,
+  state_spaces | glm4, lfm2_moe, llama, mixtral, nemotron_h
+activation_checkpointing: selective-op + quantization: nf4-double | 6 | liger, other_optimizers, short_convolutions,
+  state_spaces | bart, exaone4, falcon_h1, lfm2, lfm2_moe, mixtral
+activation_checkpointing: selective-op + tiled_mlp | 1 | other_optimizers | olmo
 activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective-op + trained_blocks: lisa | 2 | policy, turns | mixtral, qwen3_next
-activation_checkpointing: selective-op + weight_dtype: 16 bits | 8 | adapted, liger, sharded_spaces,
-  short_convolutions, state_spaces | bamba, cohere, falcon_h1, lfm2, lfm2_moe, llama
-adapter.kernels + adapter: lora | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5, exaone4,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
-  mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
+activation_checkpointing: selective-op + weight_dtype: 16 bits | 14 | adapted, liger, optimizers_more,
+  optimizers_more_shared, sharded_spaces, short_convolutions, state_spaces | bamba, cohere, falcon_h1, gpt2, lfm2,
+  lfm2_moe, llama
+activation_checkpointing: selective-op + zero_grad: before-backward | 3 | optimizers_more | bert, llama
+adapter.kernels + adapter: lora | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 adapter.kernels + adapter: modules_to_save | 1 | fused_lora | llama
+adapter.kernels + adapter: over experts | 1 | optimizers_more | mixtral
 adapter.kernels + checkpoint_reentrant: true | 3 | fused_lora, fused_lora_shared | llama
-adapter.kernels + ema: true | 1 | fused_lora | llama
+adapter.kernels + ema: true | 2 | fused_lora, optimizers_more | llama, mixtral
 adapter.kernels + frozen: parts | 1 | fused_lora | llama
 adapter.kernels + label_smoothing | 1 | fused_lora | llama
 adapter.kernels + liger_kernels | 2 | fused_lora | llama
@@ -1282,6 +1562,7 @@ adapter.kernels + loss: chunked | 1 | fused_lora | llama
 adapter.kernels + loss: fused | 1 | fused_lora | llama
 adapter.kernels + max_gradient_norm | 2 | fused_lora | llama
 adapter.kernels + offload: activations | 2 | fused_lora | llama
+adapter.kernels + optimizer: nadam | 1 | optimizers_more | mixtral
 adapter.kernels + optimizer: sgd | 1 | fused_lora | llama
 adapter.kernels + optimizer_in_backward: true | 1 | fused_lora | llama
 adapter.kernels + packing: true | 1 | fused_lora | llama
@@ -1305,91 +1586,171 @@ adapter.kernels + quantization: nf4-double | 31 | fused_lora, fused_lora_shared 
 adapter.kernels + weight_dtype: 16 bits | 49 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
+adapter: adalora + ema: true | 1 | adapter_kinds | gemma2
+adapter: adalora + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: adalora + loss: fused | 1 | adapter_kinds | llama
+adapter: adalora + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: adalora + offload: activations | 1 | adapter_kinds | phi
+adapter: adalora + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: adalora + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
+adapter: adalora + packing: true | 1 | adapter_kinds | llama
+adapter: adalora + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: adalora + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
+adapter: adalora + quantization: int8 | 1 | adapter_kinds | llama
+adapter: adalora + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: adalora + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: adalora + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
+adapter: boft + ema: true | 1 | adapter_kinds | gemma2
+adapter: boft + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: boft + loss: fused | 1 | adapter_kinds | llama
+adapter: boft + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: boft + offload: activations | 1 | adapter_kinds | phi
+adapter: boft + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: boft + packing: true | 1 | adapter_kinds | llama
+adapter: boft + precision: amp | 9 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: boft + precision: pure | 7 | adapter_kinds | bert, llama, phi
+adapter: boft + quantization: int8 | 2 | adapter_kinds | llama
+adapter: boft + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: boft + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: boft + weight_dtype: 16 bits | 5 | adapter_kinds | llama
 adapter: dora + adapter: modules_to_save | 17 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
   modernbert, pairs | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, modernbert, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
-  tiled | bert, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
-adapter: dora + ema: true | 5 | liger, met, policy, short_convolutions, state_spaces | falcon_h1, glm4, granite,
-  lfm2_moe, mixtral
+adapter: dora + checkpoint_reentrant: true | 19 | fully_shard_more, liger, optimizers_more, other_optimizers, pairs,
+  short_convolutions, state_spaces, tiled | bert, ernie4_5, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2,
+  llama, mixtral, opt, phi3, t5
+adapter: dora + distillation: reverse-kl | 1 | other_optimizers | ernie4_5
+adapter: dora + ema: true | 10 | liger, met, optimizers_more, other_optimizers, policy, short_convolutions,
+  state_spaces | ernie4_5, falcon_h1, glm4, granite, lfm2_moe, llama, mixtral, seed_oss, t5
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + grad_scaler: true | 5 | short_convolutions, state_spaces | lfm2, lfm2_moe, nemotron_h
-adapter: dora + label_smoothing | 7 | pairs, short_convolutions, state_spaces | bert, falcon_h1, lfm2, lfm2_moe, llama
+adapter: dora + label_smoothing | 13 | optimizers_more, other_optimizers, pairs, short_convolutions, state_spaces |
+  bart, bert, falcon_h1, lfm2, lfm2_moe, llama, mixtral, nemotron_h, stablelm
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 10 | pairs, preference_zero | gemma3, gpt2, granite, llama, neox, qwen3_next
 adapter: dora + loss: fused | 2 | short_convolutions, state_spaces | bamba, lfm2_moe
 adapter: dora + loss: grpo | 9 | policy, preference_shared, preference_zero | arcee, bamba, gpt_oss, granite, llama,
   nemotron_h, olmo2, starcoder2
 adapter: dora + loss: tiled | 1 | tiled | mixtral
-adapter: dora + max_gradient_norm | 9 | liger, policy, short_convolutions, state_spaces, tiles | falcon_h1, glm4,
-  lfm2, lfm2_moe, mllama, olmo2, starcoder2
-adapter: dora + offload: activations | 13 | images, liger, policy, preference_shared, short_convolutions,
-  state_spaces | falcon_h1, gemma3_images, glm4, gpt_oss, lfm2_moe, llama, nemotron_h, olmo2, qwen2_5_vl
+adapter: dora + max_gradient_norm | 11 | liger, optimizers_more, policy, short_convolutions, state_spaces, tiles |
+  falcon_h1, glm4, lfm2, lfm2_moe, llama, mllama, olmo2, starcoder2
+adapter: dora + offload: activations | 17 | images, liger, optimizers_more, other_optimizers, policy,
+  preference_shared, short_convolutions, state_spaces | bert, falcon_h1, gemma2, gemma3_images, glm4, gpt_oss,
+  lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen2_5_vl
+adapter: dora + optimizer: adadelta | 1 | optimizers_more | llama
 adapter: dora + optimizer: adafactor | 5 | adapters_more, short_convolutions | clip, lfm2_moe, mixtral, qwen_moe
+adapter: dora + optimizer: adagrad | 2 | optimizers_more | bert, gemma2
+adapter: dora + optimizer: adagrad-32bit | 1 | other_optimizers | llama
+adapter: dora + optimizer: adalomo | 2 | other_optimizers | seed_oss, stablelm
 adapter: dora + optimizer: adam | 4 | adapted, more_families, short_convolutions, state_spaces | granitemoehybrid,
   lfm2_moe, llava, olmoe
+adapter: dora + optimizer: adamax | 1 | optimizers_more | llama
 adapter: dora + optimizer: adamw-8bit | 2 | short_convolutions | lfm2, lfm2_moe
 adapter: dora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2_moe
+adapter: dora + optimizer: adamw-optimi | 2 | optimizers_more | bert, mixtral
 adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
+adapter: dora + optimizer: ademamix | 1 | other_optimizers | nemotron_h
+adapter: dora + optimizer: ademamix-8bit | 2 | other_optimizers | ernie4_5, whisper
+adapter: dora + optimizer: adopt | 1 | optimizers_more | llama
 adapter: dora + optimizer: apollo-adamw | 1 | preference_shared | bamba
+adapter: dora + optimizer: grokadamw | 2 | optimizers_more | mixtral, t5
 adapter: dora + optimizer: lion | 1 | short_convolutions | lfm2_moe
+adapter: dora + optimizer: lion-8bit | 1 | other_optimizers | bart
+adapter: dora + optimizer: prodigy | 2 | optimizers_more | gemma2, mixtral
 adapter: dora + optimizer: rmsprop | 13 | adapted, adapters_more, images, more_families, preference_zero | clip,
   gemma3, gemma3_images, gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
+adapter: dora + optimizer: rmsprop-32bit | 1 | other_optimizers | lfm2_moe
+adapter: dora + optimizer: schedule-free-radam | 1 | optimizers_more | t5
 adapter: dora + optimizer: sgd | 16 | adapted, adapters_more, more_families, short_convolutions, state_spaces | bart,
   chatglm, clip, deepseek, falcon, falcon_h1, lfm2_moe, llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
   gemma, gemma3, gpt2, gpt_neo, llama, olmoe, phi3, vit
-adapter: dora + optimizer_in_backward: true | 8 | liger, policy, short_convolutions, state_spaces | gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama
-adapter: dora + packing: true | 4 | liger, short_convolutions, state_spaces | falcon_h1, lfm2, mixtral
-adapter: dora + padding: right | 13 | liger, pairs, policy, short_convolutions, state_spaces | arcee, bamba, bert,
-  falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, olmo2
+adapter: dora + optimizer: sgd-momentum-8bit | 1 | other_optimizers | mllama
+adapter: dora + optimizer_in_backward: true | 15 | liger, optimizers_more, other_optimizers, policy,
+  short_convolutions, state_spaces | gemma2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mllama,
+  seed_oss, stablelm
+adapter: dora + packing: true | 7 | liger, optimizers_more, other_optimizers, short_convolutions, state_spaces |
+  falcon_h1, lfm2, llama, mixtral, seed_oss
+adapter: dora + padding: right | 15 | liger, optimizers_more, pairs, policy, short_convolutions, state_spaces |
+  arcee, bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: dora + parallel.sharding: ddp | 1 | preference_shared | bamba
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
-adapter: dora + precision: amp | 101 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
-  liger, linear, more_families, pairs, pairs_beside, policy, quantized, short_convolutions, state_spaces, whisper |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi,
-  phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit, whisper
+adapter: dora + precision: amp | 111 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+  liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside, policy, quantized,
+  short_convolutions, state_spaces, whisper | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2,
+  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mllama, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 4 | preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
-adapter: dora + precision: pure | 115 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
-  distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, pairs, pairs_beside,
-  policy, preference_shared, quantized, sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus,
-  arcee, bamba, bert, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2,
-  olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
-adapter: dora + quantization: int8 | 11 | preference_shared, quantized, short_convolutions, state_spaces | bamba,
-  falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3
-adapter: dora + quantization: nf4 | 24 | policy, quantized, short_convolutions, state_spaces, tiled | arcee, bloom,
-  gemma2, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
-adapter: dora + quantization: nf4-double | 20 | liger, met, quantized, short_convolutions, state_spaces | falcon_h1,
-  gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
+adapter: dora + precision: pure | 121 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
+  distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more,
+  other_optimizers, pairs, pairs_beside, policy, preference_shared, quantized, sharded_units, short_convolutions,
+  state_spaces, tiled, tiles | apertus, arcee, bamba, bert, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss,
+  stablelm, t5, vit, whisper
+adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, quantized, short_convolutions,
+  state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
+adapter: dora + quantization: nf4 | 25 | optimizers_more, policy, quantized, short_convolutions, state_spaces, tiled
+  | arcee, bloom, gemma2, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
+adapter: dora + quantization: nf4-double | 22 | liger, met, optimizers_more, other_optimizers, quantized,
+  short_convolutions, state_spaces | bart, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
+adapter: dora + tiled_mlp | 1 | other_optimizers | llama
 adapter: dora + weight_dtype: 16 bits | 17 | adapters, adapters_more, liger, more_families, pairs, quantized,
   short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   olmo2, opt, phi3
+adapter: dora + zero_grad: before-backward | 1 | optimizers_more | bert
+adapter: fourierft + ema: true | 1 | adapter_kinds | gemma2
+adapter: fourierft + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: fourierft + loss: fused | 1 | adapter_kinds | llama
+adapter: fourierft + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: fourierft + offload: activations | 1 | adapter_kinds | phi
+adapter: fourierft + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: fourierft + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
+adapter: fourierft + packing: true | 1 | adapter_kinds | llama
+adapter: fourierft + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: fourierft + precision: pure | 8 | adapter_kinds | bert, gpt2, llama, phi
+adapter: fourierft + quantization: int8 | 2 | adapter_kinds | llama
+adapter: fourierft + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: fourierft + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: fourierft + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
+adapter: hra + ema: true | 1 | adapter_kinds | gemma2
+adapter: hra + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: hra + loss: fused | 1 | adapter_kinds | llama
+adapter: hra + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: hra + offload: activations | 1 | adapter_kinds | phi
+adapter: hra + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: hra + packing: true | 1 | adapter_kinds | llama
+adapter: hra + precision: amp | 6 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: hra + precision: pure | 4 | adapter_kinds | bert, llama, phi
+adapter: hra + weight_dtype: 16 bits | 2 | adapter_kinds | llama
 adapter: ia3 + adapter: modules_to_save | 22 | adapted, adapters_more, deberta_v2, distilbert, electra, modernbert,
   pairs, pairs_beside | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, mixtral, modernbert,
   qwen_moe, roberta, vit
-adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
-adapter: ia3 + ema: true | 1 | tiled | neox
+adapter: ia3 + checkpoint_reentrant: true | 10 | fully_shard_more, optimizers_more, pairs | bert, gemma2, gpt2,
+  llama, phi3
+adapter: ia3 + ema: true | 2 | optimizers_more, tiled | llama, neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
 adapter: ia3 + grad_scaler: true | 3 | liger, short_convolutions | gemma3, lfm2_moe
-adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
+adapter: ia3 + label_smoothing | 3 | optimizers_more, pairs | gpt2, llama
 adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
 adapter: ia3 + loss: tiled | 1 | tiled | neox
-adapter: ia3 + max_gradient_norm | 1 | tiles | mllama
+adapter: ia3 + max_gradient_norm | 2 | optimizers_more, tiles | llama, mllama
 adapter: ia3 + offload: activations | 11 | images, more_families, pairs | bert, gemma3_images, glm4_moe, gpt2, llama,
   opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
+adapter: ia3 + optimizer: adagrad | 1 | optimizers_more | bert
 adapter: ia3 + optimizer: adam | 6 | adapters_more, more_families | glm4_moe, llama4, olmo2, starcoder2, vit
+adapter: ia3 + optimizer: adamw-optimi | 1 | optimizers_more | llama
+adapter: ia3 + optimizer: asgd | 1 | optimizers_more | llama
 adapter: ia3 + optimizer: muon | 1 | short_convolutions | lfm2_moe
 adapter: ia3 + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | deepseek, gpt_oss, llama4, mixtral,
   qwen_moe, t5, vit
@@ -1399,79 +1760,106 @@ adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, 
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + optimizer_in_backward: true | 1 | short_convolutions | lfm2_moe
 adapter: ia3 + packing: true | 1 | liger | gemma3
-adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
+adapter: ia3 + padding: right | 6 | optimizers_more, pairs | bert, gpt2, llama
 adapter: ia3 + parallel.fsdp_units: ends | 2 | fully_shard_more, sharded_units | llama
 adapter: ia3 + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 108 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiles | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  lfm2_moe, llama, llama4, ministral3, mixtral, mllama, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
-  qwen_moe, starcoder2, t5, vit
+adapter: ia3 + precision: amp | 110 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, optimizers_more, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiles |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl,
+  qwen3_next, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 55 | adapted, adapters, adapters_more, block_kinds, deberta_v2, distilbert, electra,
-  fully_shard_more, images, linear, modernbert, more_families, pairs, pairs_beside | bert, chatglm, clip, deberta_v2,
-  deepseek, distilbert, electra, gemma, gemma3_images, gemma4, gpt2, gpt_oss, llama, llama4, ministral3, mixtral,
-  modernbert, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+adapter: ia3 + precision: pure | 56 | adapted, adapters, adapters_more, block_kinds, deberta_v2, distilbert, electra,
+  fully_shard_more, images, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside | bert, chatglm,
+  clip, deberta_v2, deepseek, distilbert, electra, gemma, gemma3_images, gemma4, gpt2, gpt_oss, llama, llama4,
+  ministral3, mixtral, modernbert, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 131 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+adapter: loha + ema: true | 1 | adapter_kinds | gemma2
+adapter: loha + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: loha + loss: fused | 1 | adapter_kinds | llama
+adapter: loha + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: loha + offload: activations | 1 | adapter_kinds | phi
+adapter: loha + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: loha + packing: true | 1 | adapter_kinds | llama
+adapter: loha + precision: amp | 7 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: loha + precision: pure | 5 | adapter_kinds | bert, llama, phi
+adapter: loha + quantization: int8 | 2 | adapter_kinds | llama
+adapter: loha + weight_dtype: 16 bits | 3 | adapter_kinds | llama
+adapter: lokr + ema: true | 1 | adapter_kinds | gemma2
+adapter: lokr + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: lokr + loss: fused | 1 | adapter_kinds | llama
+adapter: lokr + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: lokr + offload: activations | 1 | adapter_kinds | phi
+adapter: lokr + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: lokr + packing: true | 1 | adapter_kinds | llama
+adapter: lokr + precision: amp | 7 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: lokr + precision: pure | 5 | adapter_kinds | bert, llama, phi
+adapter: lokr + quantization: int8 | 2 | adapter_kinds | llama
+adapter: lokr + weight_dtype: 16 bits | 3 | adapter_kinds | llama
+adapter: lora + adapter: modules_to_save | 129 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
   modernbert_zero, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, distilbert,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   resnet, roberta, vit
-adapter: lora + adapter: over experts | 44 | adapters_more, fully_shard_more, liger, linear, more_families,
-  other_families, policy, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 110 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
-  modernbert, more_families, pairs, preference_shared, replicated, sharded_spaces, short_convolutions, state_spaces,
-  tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2,
-  lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  whisper
+adapter: lora + adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, more_families,
+  optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, glm4_moe, minimax_m2,
+  mixtral, olmoe, qwen3_next, qwen_moe
+adapter: lora + checkpoint_reentrant: true | 111 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  modernbert, more_families, optimizers_more, pairs, preference_shared, replicated, sharded_spaces,
+  short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert, falcon_h1, gemma,
+  gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, whisper
 adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_compiled | bert, gpt2, llama, llama
   under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 13 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune
-adapter: lora + ema: true | 21 | fused_lora, met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2,
-  lfm2_moe, llama, nemotron_h, neox, olmo2, opt, phi3
+adapter: lora + ema: true | 26 | fused_lora, met, optimizers_more, other_optimizers, short_convolutions, state_spaces
+  | bamba, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen3_next
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
-adapter: lora + frozen: parts | 15 | fused_lora, lora_parts, policy, preference_shared | arcee, gpt2, llama
+adapter: lora + frozen: parts | 17 | fused_lora, lora_parts, optimizers_more, other_optimizers, policy,
+  preference_shared | arcee, bert, gpt2, llama, phi3
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
-adapter: lora + grad_scaler: true | 11 | liger, short_convolutions, state_spaces | falcon_h1, gemma2, gpt_oss, lfm2,
-  lfm2_moe
-adapter: lora + label_smoothing | 23 | fused_lora, modernbert, pairs, sharded_spaces, short_convolutions,
-  state_spaces | bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, modernbert, nemotron_h
-adapter: lora + liger_kernels | 28 | fused_lora, liger, policy, preference_zero, tiled | deepseek, gemma2, gemma3,
-  gemma3_images, glm4, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + grad_scaler: true | 13 | liger, optimizers_more, other_optimizers, short_convolutions, state_spaces |
+  bert, falcon_h1, gemma2, gpt_oss, lfm2, lfm2_moe, qwen_moe
+adapter: lora + label_smoothing | 26 | fused_lora, modernbert, optimizers_more, other_optimizers, pairs,
+  sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, modernbert,
+  nemotron_h, olmo2
+adapter: lora + liger_kernels | 29 | fused_lora, liger, optimizers_more, policy, preference_zero, tiled | deepseek,
+  gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + litgpt_version: older code | 3 | litgpt_old | llama under litgpt
 adapter: lora + loss: chunked | 270 | fused_lora, liger, litgpt, litgpt_old, met, short_convolutions, state_spaces,
   tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
   falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
   litgpt, phi under litgpt
+adapter: lora + loss: cpo | 1 | other_optimizers | qwen_moe
 adapter: lora + loss: dpo | 100 | pairs, preference_shared, preference_zero | arcee, gemma, gemma2, gemma3, gpt2,
   gpt_oss, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, neox, olmo, olmo2, olmoe, phi, qwen3_next,
   seed_oss
-adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
-  llama, mllama
+adapter: lora + loss: fused | 26 | fused_lora, liger, other_optimizers, quantized, short_convolutions, tiles | glm4,
+  gpt2, lfm2_moe, llama, mllama, qwen3_next
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 158 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero
-  | arcee, bamba, deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
-adapter: lora + offload: activations | 60 | flat_adapters, fused_lora, images, liger, met, pairs, policy,
-  preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared | bert, bloom,
-  falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mpt, neox, olmo2,
-  olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm
+adapter: lora + max_gradient_norm | 164 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  optimizers_more, other_optimizers, preference_zero, replicated, rounded, rounded_shared, sharded_bits,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp,
+  tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek, ernie4_5, gemma, gemma2, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt,
+  phi, phi3, qwen3_vl, stablelm, whisper
+adapter: lora + offload: activations | 63 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
+  policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared |
+  bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mpt,
+  neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm, t5
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -1479,18 +1867,36 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
   qwen3_vl, qwen_moe
+adapter: lora + optimizer: adagrad | 2 | optimizers_more | llama, t5
+adapter: lora + optimizer: adagrad-32bit | 2 | other_optimizers | exaone4, olmo2
+adapter: lora + optimizer: adalomo | 5 | other_optimizers | gpt2, llama
 adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
   gpt_oss, llama, llava, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + optimizer: adamax | 1 | optimizers_more | llama
+adapter: lora + optimizer: adamc | 1 | optimizers_more | bert
+adapter: lora + optimizer: adamw-32bit | 1 | other_optimizers | qwen3_next
 adapter: lora + optimizer: adamw-8bit | 8 | images, liger, short_convolutions | lfm2_moe, qwen3_vl
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
+adapter: lora + optimizer: adamw-optimi | 2 | optimizers_more | gpt2, llama
 adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
+adapter: lora + optimizer: ademamix-8bit | 5 | other_optimizers | gpt2, llama
+adapter: lora + optimizer: ademamix-8bit-paged | 1 | other_optimizers | lfm2_moe
+adapter: lora + optimizer: adopt | 1 | optimizers_more | bert
+adapter: lora + optimizer: asgd | 3 | optimizers_more | bert, llama
 adapter: lora + optimizer: galore-adamw | 1 | stepped_shared | neox
 adapter: lora + optimizer: lamb | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
 adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: lion | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
+adapter: lora + optimizer: lion-8bit-paged | 2 | other_optimizers | olmo, phi3
+adapter: lora + optimizer: lion-paged | 1 | other_optimizers | nemotron
+adapter: lora + optimizer: nadam | 2 | optimizers_more | llama, mixtral
+adapter: lora + optimizer: prodigy | 1 | optimizers_more | bert
+adapter: lora + optimizer: radam | 2 | optimizers_more | bert, t5
 adapter: lora + optimizer: rmsprop | 41 | adapted, adapters_more, fully_shard_more, more_families, policy, quantized,
   short_convolutions | bart, clip, deepseek, glm4_moe, gpt_neo, lfm2_moe, llava, mixtral, nemotron_h, qwen_moe,
   resnet, roberta, starcoder2, t5, vit
+adapter: lora + optimizer: schedule-free-adamw | 2 | optimizers_more | bert, llama
+adapter: lora + optimizer: schedule-free-sgd | 2 | optimizers_more | gemma2, gpt2
 adapter: lora + optimizer: sgd | 60 | adapted, adapters_more, fused_lora, images, quantized, tiled_mlp,
   tiled_mlp_shared | bart, chatglm, clip, deepseek, exaone4, falcon, gemma, glm, glm4, llama, llava, mixtral, neox,
   olmo, qwen3_vl, qwen_moe, resnet, roberta, vit
@@ -1499,22 +1905,26 @@ adapter: lora + optimizer: sgd-momentum | 155 | adapted, adapters, adapters_more
   bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
   gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt,
   phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
-adapter: lora + optimizer_in_backward: true | 14 | fused_lora, sharded_spaces, short_convolutions, state_spaces |
-  bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
-adapter: lora + packing: true | 10 | fused_lora, liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3,
-  lfm2, lfm2_moe, llama
-adapter: lora + padding: right | 40 | fused_lora, liger, met, modernbert, pairs, short_convolutions | bert, bloom,
-  gpt2, gpt_oss, lfm2, lfm2_moe, llama, modernbert, olmo2
+adapter: lora + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
+adapter: lora + optimizer: sgd-momentum-8bit | 2 | other_optimizers | bart, ernie4_5
+adapter: lora + optimizer: stable-adamw | 2 | optimizers_more | gemma2, mixtral
+adapter: lora + optimizer_in_backward: true | 24 | fused_lora, optimizers_more, other_optimizers, sharded_spaces,
+  short_convolutions, state_spaces | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron,
+  nemotron_h, qwen3_next
+adapter: lora + packing: true | 14 | fused_lora, liger, optimizers_more, other_optimizers, short_convolutions,
+  state_spaces | bamba, ernie4_5, exaone4, falcon_h1, gemma3, lfm2, lfm2_moe, llama, nemotron
+adapter: lora + padding: right | 42 | fused_lora, liger, met, modernbert, optimizers_more, other_optimizers, pairs,
+  short_convolutions | bert, bloom, exaone4, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mixtral, modernbert, olmo2
 adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
   under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 74 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+adapter: lora + parallel.fsdp_version: 1 | 72 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   modernbert_shared, older_releases, zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, glm, gpt2,
   llama, mixtral, modernbert, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 34 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
   modernbert_shared, older_releases, replicated, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared |
   dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modernbert, opt, phi3, whisper
-adapter: lora + parallel.sharding: fsdp | 271 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+adapter: lora + parallel.sharding: fsdp | 269 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   fully_shard_more, fused_lora_shared, litgpt, modernbert_shared, older_releases, other_families_shared,
   preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
@@ -1537,20 +1947,20 @@ adapter: lora + parallel.sharding: zero3 | 70 | dbrx_zero, deberta_v2_zero, elec
   deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox,
   olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 890 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 915 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
-  modernbert, modernbert_shared, more_families, older_releases, other_families, pairs, pairs_beside, policy,
-  quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper,
-  whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 108 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
+  modernbert, modernbert_shared, more_families, older_releases, optimizers_more, other_families, other_optimizers,
+  pairs, pairs_beside, policy, quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces,
+  sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: lora + precision: fsdp | 106 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
   other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3n, glm,
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
@@ -1560,19 +1970,20 @@ adapter: lora + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zer
   dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo,
   olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 697 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 707 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
-  other_families, pairs, pairs_beside, policy, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, taught_from_file, tiled,
-  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, policy, quantized, replicated, rounded,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces,
+  taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1583,30 +1994,32 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 126 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
-  liger, linear, met, modernbert, pairs, pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba,
-  bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
-  opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-adapter: lora + quantization: nf4 | 254 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: int8 | 132 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+  liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, quantized,
+  short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra,
+  ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
+  roberta, t5, whisper
+adapter: lora + quantization: nf4 | 258 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
-  other_families, pairs, pairs_beside, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, taught_from_file, tiled, tiles, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-adapter: lora + quantization: nf4-double | 167 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
-  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases, pairs,
-  policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, whisper, zero | apertus,
-  arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, nemotron, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
+  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, preference_zero, quantized, sharded_bits,
+  sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, whisper, zero | apertus, arcee,
+  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+adapter: lora + quantization: nf4-double | 171 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
+  other_optimizers, pairs, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
+  whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, nemotron,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5,
+  whisper
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
-adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
-  llama, neox, olmo, stablelm
+adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm,
+  granite, helium, llama, neox, olmo, stablelm
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
 adapter: lora + weight_dtype: 16 bits | 320 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
@@ -1616,13 +2029,30 @@ adapter: lora + weight_dtype: 16 bits | 320 | adapters, adapters_more, block_kin
   exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense,
   lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
-adapter: lora + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
+adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
+  | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
+adapter: miss + ema: true | 1 | adapter_kinds | gemma2
+adapter: miss + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: miss + loss: fused | 1 | adapter_kinds | llama
+adapter: miss + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: miss + offload: activations | 1 | adapter_kinds | phi
+adapter: miss + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: miss + packing: true | 1 | adapter_kinds | llama
+adapter: miss + precision: amp | 9 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: miss + precision: pure | 7 | adapter_kinds | bert, llama, phi
+adapter: miss + quantization: int8 | 2 | adapter_kinds | llama
+adapter: miss + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: miss + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: miss + weight_dtype: 16 bits | 5 | adapter_kinds | llama
 adapter: modules_to_save + adapter: oft | 1 | modernbert | modernbert
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
+adapter: modules_to_save + adapter: p-tuning | 2 | virtual_tokens | bert, llama
+adapter: modules_to_save + adapter: prefix-tuning | 2 | virtual_tokens | gpt2, llama
+adapter: modules_to_save + adapter: prompt-tuning | 2 | virtual_tokens | bert, llama
 adapter: modules_to_save + checkpoint_reentrant: true | 5 | modernbert, pairs | bert, modernbert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
 adapter: modules_to_save + label_smoothing | 2 | modernbert, pairs | bert, modernbert
-adapter: modules_to_save + max_gradient_norm | 8 | flat_adapters, fully_shard_more, sharded_units | llama
+adapter: modules_to_save + max_gradient_norm | 7 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + offload: activations | 1 | pairs | bert
 adapter: modules_to_save + optimizer: adafactor | 3 | adapted, adapters_more | mixtral, qwen_moe, vit
 adapter: modules_to_save + optimizer: rmsprop | 8 | adapted, adapters_more | deepseek, resnet, roberta, vit
@@ -1632,72 +2062,92 @@ adapter: modules_to_save + optimizer: sgd-momentum | 13 | adapted, adapters, ada
   neox, opt, qwen_moe, resnet, roberta
 adapter: modules_to_save + padding: right | 3 | modernbert, pairs | bert, modernbert
 adapter: modules_to_save + parallel.fsdp_units: ends | 3 | sharded_units | llama
-adapter: modules_to_save + parallel.fsdp_version: 1 | 4 | flat_adapters | gpt2, llama
+adapter: modules_to_save + parallel.fsdp_version: 1 | 2 | flat_adapters | llama
 adapter: modules_to_save + parallel.sharding: ddp | 3 | deberta_v2_shared, electra_shared, modernbert_shared |
   deberta_v2, electra, modernbert
-adapter: modules_to_save + parallel.sharding: fsdp | 3 | flat_adapters | gpt2, llama
+adapter: modules_to_save + parallel.sharding: fsdp | 1 | flat_adapters | llama
 adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, fully_shard_more, sharded_units |
   llama
 adapter: modules_to_save + parallel.sharding: zero1 | 1 | modernbert_zero | modernbert
 adapter: modules_to_save + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 adapter: modules_to_save + parallel.sharding: zero3 | 2 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: amp | 78 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+adapter: modules_to_save + precision: amp | 80 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared, pairs,
-  pairs_beside, sharded_units | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma,
-  gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
-adapter: modules_to_save + precision: fsdp | 4 | flat_adapters, fully_shard_more, sharded_units | gpt2, llama
+  pairs_beside, sharded_units, virtual_tokens | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra,
+  falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + precision: mixed | 4 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: pure | 64 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
-  flat_adapters, fully_shard_more, modernbert, pairs | bert, chatglm, deberta_v2, deepseek, distilbert, electra,
-  falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: pure | 67 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  flat_adapters, fully_shard_more, modernbert, pairs, virtual_tokens | bert, chatglm, deberta_v2, deepseek,
+  distilbert, electra, falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
+  resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
-adapter: oft + checkpoint_reentrant: true | 6 | adapted | cohere, gemma2, gemma3, llama, mixtral, opt
-adapter: oft + ema: true | 2 | adapted | glm4, llama
+adapter: oft + checkpoint_reentrant: true | 7 | adapted, optimizers_more | bert, cohere, gemma2, gemma3, llama,
+  mixtral, opt
+adapter: oft + ema: true | 3 | adapted, optimizers_more | glm4, llama
 adapter: oft + grad_scaler: true | 10 | adapted | bert, cohere, gemma2, gemma3, glm4, llama, neox, olmo2, qwen_moe
-adapter: oft + label_smoothing | 7 | adapted, stepped_shared | llama, olmo2, phi, phi3, qwen_moe
-adapter: oft + liger_kernels | 2 | adapted | llama, qwen_moe
+adapter: oft + label_smoothing | 10 | adapted, optimizers_more, stepped_shared | bert, llama, olmo2, phi, phi3,
+  qwen_moe
+adapter: oft + liger_kernels | 3 | adapted, optimizers_more | llama, qwen_moe
 adapter: oft + loss: dpo | 1 | preference_shared | helium
 adapter: oft + loss: fused | 1 | adapted | glm4
 adapter: oft + loss: grpo | 1 | policy | qwen_moe
-adapter: oft + max_gradient_norm | 8 | adapted | cohere, falcon, gemma2, glm4, llama, neox, olmo2
-adapter: oft + offload: activations | 7 | adapted | gemma3, granite, llama, neox
+adapter: oft + max_gradient_norm | 10 | adapted, optimizers_more | bert, cohere, falcon, gemma2, glm4, llama, neox,
+  olmo2
+adapter: oft + offload: activations | 8 | adapted, optimizers_more | gemma2, gemma3, granite, llama, neox
+adapter: oft + optimizer: adadelta | 1 | optimizers_more | llama
 adapter: oft + optimizer: adafactor | 1 | adapted | qwen_moe
+adapter: oft + optimizer: adagrad-32bit | 1 | other_optimizers | qwen3_next
 adapter: oft + optimizer: adam | 1 | adapted | qwen_moe
+adapter: oft + optimizer: adamc | 1 | optimizers_more | gemma2
 adapter: oft + optimizer: adamw-paged | 2 | adapted | falcon, gemma2
+adapter: oft + optimizer: ademamix-8bit-paged | 1 | other_optimizers | gptj
+adapter: oft + optimizer: came | 1 | optimizers_more | bert
 adapter: oft + optimizer: galore-adamw | 1 | stepped_shared | lfm2
 adapter: oft + optimizer: lamb | 1 | adapted | phi3
 adapter: oft + optimizer: lion | 1 | adapted | qwen_moe
 adapter: oft + optimizer: lomo | 1 | stepped_shared | phi
+adapter: oft + optimizer: prodigy | 1 | optimizers_more | llama
+adapter: oft + optimizer: schedule-free-radam | 2 | optimizers_more | gemma2, llama
 adapter: oft + optimizer: sgd-momentum | 1 | adapted | llama
+adapter: oft + optimizer: stable-adamw | 1 | optimizers_more | bert
 adapter: oft + optimizer_in_backward: true | 7 | adapted, policy, preference_shared, stepped_shared | glm4, helium,
   llama, phi, phi3, qwen_moe
 adapter: oft + packing: true | 4 | adapted, stepped_shared | cohere, glm4, phi, phi3
 adapter: oft + padding: right | 1 | adapted | falcon
 adapter: oft + parallel.sharding: fsdp | 3 | preference_shared, stepped_shared | helium, lfm2, phi
-adapter: oft + precision: amp | 29 | adapted, modernbert, policy | bert, cohere, gemma2, gemma3, glm4, granite,
-  llama, mixtral, modernbert, neox, olmo2, opt, phi3, qwen_moe
-adapter: oft + precision: pure | 16 | adapted, preference_shared, stepped_shared | cohere, falcon, glm4, helium,
-  lfm2, llama, mixtral, neox, olmo2, phi
-adapter: oft + quantization: int8 | 5 | adapted | granite, llama, phi3, qwen_moe
-adapter: oft + quantization: nf4 | 10 | adapted | cohere, falcon, glm4, llama, mixtral, phi3, qwen_moe
-adapter: oft + quantization: nf4-double | 8 | adapted, stepped_shared | gemma2, glm4, lfm2, llama, mixtral, opt, phi3
+adapter: oft + precision: amp | 35 | adapted, modernbert, optimizers_more, other_optimizers, policy | bert, cohere,
+  gemma2, gemma3, glm4, gptj, granite, llama, mixtral, modernbert, neox, olmo2, opt, phi3, qwen_moe
+adapter: oft + precision: pure | 19 | adapted, optimizers_more, other_optimizers, preference_shared, stepped_shared |
+  cohere, falcon, glm4, helium, lfm2, llama, mixtral, neox, olmo2, phi, qwen3_next
+adapter: oft + quantization: int8 | 6 | adapted, optimizers_more | granite, llama, phi3, qwen_moe
+adapter: oft + quantization: nf4 | 11 | adapted, optimizers_more | cohere, falcon, glm4, llama, mixtral, phi3,
+  qwen_moe
+adapter: oft + quantization: nf4-double | 9 | adapted, other_optimizers, stepped_shared | gemma2, glm4, gptj, lfm2,
+  llama, mixtral, opt, phi3
 adapter: oft + weight_dtype: 16 bits | 4 | adapted | cohere, llama, olmo2
+adapter: oft + zero_grad: before-backward | 1 | optimizers_more | llama
+adapter: over experts + ema: true | 1 | optimizers_more | mixtral
+adapter: over experts + grad_scaler: true | 1 | other_optimizers | qwen_moe
 adapter: over experts + liger_kernels | 1 | liger | deepseek
+adapter: over experts + loss: cpo | 1 | other_optimizers | qwen_moe
 adapter: over experts + loss: dpo | 2 | preference_zero | olmoe, qwen3_next
 adapter: over experts + loss: grpo | 2 | policy, preference_zero | olmoe, qwen_moe
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + offload: activations | 1 | policy | olmoe
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
+adapter: over experts + optimizer: nadam | 1 | optimizers_more | mixtral
 adapter: over experts + optimizer: rmsprop | 6 | adapters_more, fully_shard_more, more_families | deepseek, glm4_moe,
   mixtral
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
+adapter: over experts + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
 adapter: over experts + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + parallel.sharding: zero1 | 1 | preference_zero | qwen_moe
 adapter: over experts + parallel.sharding: zero3 | 2 | preference_zero | olmoe, qwen3_next
-adapter: over experts + precision: amp | 23 | adapters_more, linear, other_families | deepseek, minimax_m2, mixtral,
-  qwen3_next, qwen_moe
+adapter: over experts + precision: amp | 24 | adapters_more, linear, other_families, other_optimizers | deepseek,
+  minimax_m2, mixtral, qwen3_next, qwen_moe
 adapter: over experts + precision: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + precision: mixed | 3 | preference_zero | olmoe, qwen3_next, qwen_moe
 adapter: over experts + precision: pure | 9 | adapters_more, linear, more_families | deepseek, glm4_moe, mixtral,
@@ -1705,91 +2155,213 @@ adapter: over experts + precision: pure | 9 | adapters_more, linear, more_famili
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 4 | linear, other_families | deepseek, minimax_m2, qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true + ema: true | 14 | liger, policy, sharded_spaces, short_convolutions, state_spaces, tiled
-  | deepseek, falcon_h1, gemma2, glm4, granite, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 73 | fully_shard_more, images, liger, more_families, pairs, policy,
-  sharded_more, sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2,
-  gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
+adapter: p-tuning + checkpoint_reentrant: true | 1 | virtual_tokens | mixtral
+adapter: p-tuning + ema: true | 1 | virtual_tokens | llama
+adapter: p-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
+adapter: p-tuning + loss: chunked | 1 | virtual_tokens | gpt2
+adapter: p-tuning + loss: fused | 1 | virtual_tokens | llama
+adapter: p-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
+adapter: p-tuning + max_gradient_norm | 1 | virtual_tokens | neox
+adapter: p-tuning + offload: activations | 1 | virtual_tokens | neox
+adapter: p-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
+adapter: p-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
+adapter: p-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
+adapter: p-tuning + padding: right | 1 | virtual_tokens | gpt2
+adapter: p-tuning + precision: amp | 9 | virtual_tokens | bart, gpt2, llama, mixtral, neox
+adapter: p-tuning + precision: pure | 8 | virtual_tokens | bert, cohere, gpt2, mixtral, neox
+adapter: p-tuning + quantization: int8 | 1 | virtual_tokens | neox
+adapter: p-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
+adapter: p-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
+adapter: p-tuning + weight_dtype: 16 bits | 1 | virtual_tokens | mixtral
+adapter: prefix-tuning + ema: true | 1 | virtual_tokens | llama
+adapter: prefix-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
+adapter: prefix-tuning + loss: chunked | 1 | virtual_tokens | gpt2
+adapter: prefix-tuning + loss: fused | 1 | virtual_tokens | llama
+adapter: prefix-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
+adapter: prefix-tuning + max_gradient_norm | 1 | virtual_tokens | neox
+adapter: prefix-tuning + offload: activations | 1 | virtual_tokens | neox
+adapter: prefix-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
+adapter: prefix-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
+adapter: prefix-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
+adapter: prefix-tuning + padding: right | 1 | virtual_tokens | gpt2
+adapter: prefix-tuning + precision: amp | 10 | virtual_tokens | gpt2, llama, mixtral, neox
+adapter: prefix-tuning + precision: pure | 8 | virtual_tokens | gpt2, llama, mixtral, neox, olmoe
+adapter: prefix-tuning + quantization: int8 | 1 | virtual_tokens | neox
+adapter: prefix-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
+adapter: prefix-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
+adapter: prefix-tuning + weight_dtype: 16 bits | 1 | virtual_tokens | mixtral
+adapter: prompt-tuning + checkpoint_reentrant: true | 1 | virtual_tokens | mixtral
+adapter: prompt-tuning + ema: true | 1 | virtual_tokens | llama
+adapter: prompt-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
+adapter: prompt-tuning + loss: chunked | 1 | virtual_tokens | gpt2
+adapter: prompt-tuning + loss: fused | 1 | virtual_tokens | llama
+adapter: prompt-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
+adapter: prompt-tuning + max_gradient_norm | 1 | virtual_tokens | neox
+adapter: prompt-tuning + offload: activations | 1 | virtual_tokens | neox
+adapter: prompt-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
+adapter: prompt-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
+adapter: prompt-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
+adapter: prompt-tuning + padding: right | 1 | virtual_tokens | gpt2
+adapter: prompt-tuning + precision: amp | 9 | virtual_tokens | gemma, gpt2, llama, mixtral, neox
+adapter: prompt-tuning + precision: pure | 8 | virtual_tokens | bert, falcon, gpt2, mixtral, neox
+adapter: prompt-tuning + quantization: int8 | 1 | virtual_tokens | neox
+adapter: prompt-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
+adapter: prompt-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
+adapter: prompt-tuning + weight_dtype: 16 bits | 1 | virtual_tokens | mixtral
+adapter: randlora + ema: true | 1 | adapter_kinds | gemma2
+adapter: randlora + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: randlora + loss: fused | 1 | adapter_kinds | llama
+adapter: randlora + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: randlora + offload: activations | 1 | adapter_kinds | phi
+adapter: randlora + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: randlora + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
+adapter: randlora + packing: true | 1 | adapter_kinds | llama
+adapter: randlora + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: randlora + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
+adapter: randlora + quantization: int8 | 1 | adapter_kinds | llama
+adapter: randlora + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: randlora + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: randlora + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
+adapter: vera + ema: true | 1 | adapter_kinds | gemma2
+adapter: vera + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: vera + loss: fused | 1 | adapter_kinds | llama
+adapter: vera + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: vera + offload: activations | 1 | adapter_kinds | phi
+adapter: vera + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: vera + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
+adapter: vera + packing: true | 1 | adapter_kinds | llama
+adapter: vera + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: vera + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
+adapter: vera + quantization: int8 | 1 | adapter_kinds | llama
+adapter: vera + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: vera + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: vera + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
+checkpoint_reentrant: true + distillation: reverse-kl | 1 | other_optimizers | ernie4_5
+checkpoint_reentrant: true + ema: true | 22 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
+  policy, sharded_spaces, short_convolutions, state_spaces, tiled | deberta_v2, deepseek, ernie4_5, falcon_h1, gemma2,
+  glm4, granite, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe, t5
+checkpoint_reentrant: true + frozen: parts | 76 | fully_shard_more, images, liger, more_families, optimizers_more,
+  other_optimizers, pairs, policy, sharded_more, sharded_spaces, short_convolutions, state_spaces, turns | bamba,
+  bert, dbrx, falcon_h1, gemma, gemma2, gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
+  neox, opt, phi, phi3, qwen2_vl, stablelm
 checkpoint_reentrant: true + grad_scaler: true | 9 | adapted, liger, preference_shared, sharded_spaces, state_spaces
   | cohere, falcon_h1, gemma3, glm4, granitemoehybrid, nemotron_h
-checkpoint_reentrant: true + label_smoothing | 20 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
-  bert, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+checkpoint_reentrant: true + label_smoothing | 23 | optimizers_more, other_optimizers, pairs, sharded_spaces,
+  short_convolutions, state_spaces | bamba, bert, cohere, deberta_v2, falcon_h1, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, nemotron_h
 checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + loss: chunked | 5 | short_convolutions, state_spaces, turns | falcon_h1, gemma,
   lfm2_moe, nemotron_h
 checkpoint_reentrant: true + loss: dpo | 39 | pairs, preference_shared | gemma3, gpt2, llama, ministral3, phi,
   qwen_moe
-checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_spaces | glm4, glm4_moe, llama, nemotron_h
+checkpoint_reentrant: true + loss: fused | 6 | liger, more_families, optimizers_more, state_spaces | glm4, glm4_moe,
+  gpt2, llama, nemotron_h
 checkpoint_reentrant: true + loss: grpo | 8 | policy | deepseek, exaone4, gemma2, gpt_oss, granite, llama,
   nemotron_h, qwen_moe
+checkpoint_reentrant: true + loss: orpo | 1 | other_optimizers | llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 31 | adapted, fully_shard_more, images, liger, policy,
-  sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, zero | apertus,
-  arcee, bamba, bert, gemma2, glm4, glm4_moe, gpt_oss, lfm2, llama, mistral3, nemotron_h, olmo2, qwen3_vl
-checkpoint_reentrant: true + offload: activations | 35 | adapted, checkpoints, liger, pairs, preference_shared,
-  short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared | bamba, falcon_h1, gemma, gemma2, gemma3,
-  glm4, gpt2, lfm2, llama, ministral3, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true + max_gradient_norm | 38 | adapted, fully_shard_more, images, liger, optimizers_more,
+  optimizers_more_shared, other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces,
+  taught_from_file, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bamba, bert, gemma2, glm4, glm4_moe, gpt2,
+  gpt_oss, lfm2, llama, mistral3, mixtral, nemotron_h, olmo2, qwen3_next, qwen3_vl
+checkpoint_reentrant: true + offload: activations | 41 | adapted, checkpoints, liger, optimizers_more,
+  other_optimizers, pairs, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared |
+  bamba, dbrx, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama, ministral3, mixtral, nemotron_h, neox, olmo,
+  olmo2, opt, phi, phi3, qwen_moe, stablelm
+checkpoint_reentrant: true + optimizer: adadelta | 2 | optimizers_more, optimizers_more_shared | gpt2, llama
 checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_families, state_spaces | bert, glm4_moe,
   gpt2, llama, nemotron_h
+checkpoint_reentrant: true + optimizer: adagrad | 1 | optimizers_more_shared | gpt2
+checkpoint_reentrant: true + optimizer: adagrad-32bit | 1 | other_optimizers | llama
+checkpoint_reentrant: true + optimizer: adagrad-8bit | 1 | other_optimizers | qwen3_next
+checkpoint_reentrant: true + optimizer: adalomo | 1 | other_optimizers | dbrx
 checkpoint_reentrant: true + optimizer: adam | 6 | fully_shard_more, images, liger, policy, state_spaces | gpt_oss,
   granitemoehybrid, llama, qwen2_5_vl
+checkpoint_reentrant: true + optimizer: adamc | 3 | optimizers_more | bert, llama
+checkpoint_reentrant: true + optimizer: adamw-optimi | 1 | optimizers_more | gemma2
 checkpoint_reentrant: true + optimizer: adamw-paged | 5 | adapted, liger, policy, short_convolutions | gemma2, lfm2,
   llama, qwen_moe
+checkpoint_reentrant: true + optimizer: ademamix | 2 | other_optimizers | bart, cohere
+checkpoint_reentrant: true + optimizer: ademamix-8bit | 1 | other_optimizers | ernie4_5
+checkpoint_reentrant: true + optimizer: ademamix-paged | 1 | other_optimizers | stablelm
+checkpoint_reentrant: true + optimizer: adopt | 3 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+checkpoint_reentrant: true + optimizer: asgd | 1 | optimizers_more | llama
+checkpoint_reentrant: true + optimizer: came | 3 | optimizers_more | llama, mixtral, t5
 checkpoint_reentrant: true + optimizer: galore-adamw | 1 | stepped_shared | distilbert
 checkpoint_reentrant: true + optimizer: lamb | 1 | state_spaces | bamba
 checkpoint_reentrant: true + optimizer: lion | 1 | state_spaces | nemotron_h
+checkpoint_reentrant: true + optimizer: lion-8bit-paged | 2 | other_optimizers | deberta_v2, mistral4
+checkpoint_reentrant: true + optimizer: lion-paged | 2 | other_optimizers | llama, opt
 checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
+checkpoint_reentrant: true + optimizer: prodigy | 1 | optimizers_more | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 5 | checkpoints, state_spaces | gemma, granitemoehybrid, llama, opt
+checkpoint_reentrant: true + optimizer: rmsprop-32bit | 1 | other_optimizers | whisper
+checkpoint_reentrant: true + optimizer: schedule-free-adamw | 1 | optimizers_more_shared | llama
+checkpoint_reentrant: true + optimizer: schedule-free-radam | 1 | optimizers_more | t5
+checkpoint_reentrant: true + optimizer: schedule-free-sgd | 3 | optimizers_more | llama, mixtral
 checkpoint_reentrant: true + optimizer: sgd | 26 | checkpoints, images, tiled_mlp | apertus, bert, gemma3, glm4,
   gpt2, llama, neox, phi, qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 7 | checkpoints, fully_shard_more, images, policy | gemma3,
   gemma3_images, glm4_moe, granite, llama, neox, phi3
-checkpoint_reentrant: true + optimizer_in_backward: true | 18 | checkpoints, sharded_spaces, short_convolutions,
-  state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2_moe, llama, nemotron_h
-checkpoint_reentrant: true + packing: true | 6 | liger, sharded_spaces, short_convolutions, state_spaces |
-  granitemoehybrid, lfm2, lfm2_moe, nemotron_h, qwen_moe
-checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, liger, pairs | bert, gemma3_images,
-  glm4_moe, gpt2, llama
+checkpoint_reentrant: true + optimizer: stable-adamw | 3 | optimizers_more | bert, gpt2
+checkpoint_reentrant: true + optimizer_in_backward: true | 21 | checkpoints, optimizers_more, other_optimizers,
+  sharded_spaces, short_convolutions, state_spaces | bamba, bert, dbrx, falcon_h1, gpt2, granitemoehybrid, lfm2_moe,
+  llama, nemotron_h
+checkpoint_reentrant: true + packing: true | 10 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
+  sharded_spaces, short_convolutions, state_spaces | gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
+  qwen_moe
+checkpoint_reentrant: true + padding: right | 37 | fully_shard_more, images, liger, optimizers_more,
+  other_optimizers, pairs | bert, gemma3_images, glm4_moe, gpt2, llama, qwen3_next
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
+checkpoint_reentrant: true + parallel.fsdp_version: 1 | 3 | optimizers_more_shared | gpt2, llama
 checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 36 | fully_shard_more, fused_lora_shared, preference_shared,
-  sharded_more, sharded_spaces, stepped_shared | bert, distilbert, gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2,
-  llama, ministral3, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
-checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_shared, sharded_spaces | bamba,
-  granitemoehybrid, lfm2, llama
+checkpoint_reentrant: true + parallel.sharding: fsdp | 39 | fully_shard_more, fused_lora_shared,
+  optimizers_more_shared, preference_shared, sharded_more, sharded_spaces, stepped_shared | bert, distilbert, gemma3,
+  glm4_moe, gpt2, granitemoehybrid, lfm2, llama, ministral3, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 7 | fused_lora_shared, optimizers_more_shared,
+  sharded_spaces | bamba, granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 217 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
-  electra, fully_shard_more, images, liger, linear, modernbert, other_families, pairs, policy, sharded_spaces,
-  short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert,
-  cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
-  gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2,
-  ministral3, mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
-checkpoint_reentrant: true + precision: fsdp | 20 | fully_shard_more, fused_lora_shared, preference_shared,
-  sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe
+checkpoint_reentrant: true + precision: amp | 230 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+  electra, fully_shard_more, images, liger, linear, modernbert, optimizers_more, optimizers_more_shared,
+  other_families, other_optimizers, pairs, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
+  tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3,
+  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm, whisper
+checkpoint_reentrant: true + precision: fsdp | 21 | fully_shard_more, fused_lora_shared, optimizers_more_shared,
+  preference_shared, sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
   bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, olmo, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 139 | adapted, block_kinds, checkpoints, fully_shard_more, images,
-  liger, linear, modernbert, more_families, pairs, policy, replicated, sharded_more, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp, whisper | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4,
-  glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, modernbert, nemotron_h,
-  neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit, whisper
-checkpoint_reentrant: true + quantization: int8 | 15 | liger, pairs, whisper | bert, glm4, gpt2, llama, whisper
+checkpoint_reentrant: true + precision: pure | 152 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+  liger, linear, modernbert, more_families, optimizers_more, other_optimizers, pairs, policy, replicated,
+  sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, virtual_tokens, whisper | bamba,
+  bart, bert, deepseek, ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid,
+  lfm2, lfm2_moe, llama, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron_h, neox, opt, phi, phi3,
+  qwen2_vl, qwen3_next, qwen3_vl, vit, whisper
+checkpoint_reentrant: true + qat: fp8 | 1 | other_optimizers | deberta_v2
+checkpoint_reentrant: true + qat: int4-mslk | 1 | other_optimizers | dbrx
+checkpoint_reentrant: true + quantization: int8 | 16 | liger, other_optimizers, pairs, whisper | bert, glm4, gpt2,
+  llama, whisper
 checkpoint_reentrant: true + quantization: nf4 | 16 | pairs, state_spaces, tiled, whisper | gpt2, granitemoehybrid,
   llama, mixtral, opt, phi3, whisper
 checkpoint_reentrant: true + quantization: nf4-double | 7 | adapted, liger, pairs, short_convolutions, whisper |
   gemma2, lfm2, lfm2_moe, llama, whisper
 checkpoint_reentrant: true + teacher_logprobs | 2 | taught_from_file | llama
-checkpoint_reentrant: true + tiled_mlp | 16 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, llama, olmo, olmo2
+checkpoint_reentrant: true + tiled_mlp | 18 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere,
+  glm4, llama, olmo, olmo2
 checkpoint_reentrant: true + trained_blocks: badam | 5 | policy, state_spaces, turns | gemma, nemotron_h, neox
-checkpoint_reentrant: true + trained_blocks: lisa | 4 | policy, sharded_more, turns | exaone4, llama, neox, qwen_moe
-checkpoint_reentrant: true + weight_dtype: 16 bits | 21 | adapted, liger, pairs, preference_shared,
-  short_convolutions, state_spaces, tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama,
-  ministral3, neox, olmo2
+checkpoint_reentrant: true + trained_blocks: lisa | 5 | other_optimizers, policy, sharded_more, turns | exaone4,
+  llama, neox, opt, qwen_moe
+checkpoint_reentrant: true + weight_dtype: 16 bits | 24 | adapted, liger, optimizers_more, optimizers_more_shared,
+  pairs, preference_shared, short_convolutions, state_spaces, tiled_mlp, turns | apertus, bamba, falcon_h1, glm4,
+  gpt2, lfm2, lfm2_moe, llama, ministral3, neox, olmo2
+checkpoint_reentrant: true + zero_grad: before-backward | 2 | optimizers_more | mixtral
 compile: true + label_smoothing | 3 | compile_beside | llama
 compile: true + loss: chunked | 17 | torchtune_compiled | llama under torchtune
 compile: true + max_gradient_norm | 15 | titan_compiled | llama under torchtitan
@@ -1815,75 +2387,120 @@ distillation: forward-kl + loss: tiled | 2 | taught | llama
 distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
 distillation: forward-kl + optimizer: sgd-momentum | 1 | torchtune_taught | llama under torchtune
 distillation: forward-kl + precision: pure | 16 | taught, torchtune_taught | llama, llama under torchtune
+distillation: jsd + ema: true | 1 | other_optimizers | mistral4
 distillation: jsd + loss: tiled | 6 | taught | llama, phi
 distillation: jsd + max_gradient_norm | 3 | taught | gemma, llama
-distillation: jsd + precision: amp | 4 | taught | gemma, llama, olmo2, phi3
+distillation: jsd + offload: activations | 2 | other_optimizers | minimax_m2, mistral4
+distillation: jsd + optimizer: lion-8bit-paged | 1 | other_optimizers | minimax_m2
+distillation: jsd + optimizer: sgd-momentum-32bit | 1 | other_optimizers | mistral4
+distillation: jsd + precision: amp | 6 | other_optimizers, taught | gemma, llama, minimax_m2, mistral4, olmo2, phi3
 distillation: jsd + precision: mixed | 1 | taught | llama
 distillation: jsd + precision: pure | 7 | taught | llama, phi
+distillation: reverse-kl + ema: true | 1 | other_optimizers | ernie4_5
 distillation: reverse-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
 distillation: reverse-kl + loss: tiled | 9 | taught | gemma2, gpt2, granite, llama, phi
 distillation: reverse-kl + max_gradient_norm | 1 | taught | llama
+distillation: reverse-kl + optimizer: ademamix-8bit | 1 | other_optimizers | ernie4_5
 distillation: reverse-kl + precision: amp | 2 | taught | llama
-distillation: reverse-kl + precision: pure | 19 | taught, torchtune_taught | gemma2, gpt2, granite, llama, llama
-  under torchtune
+distillation: reverse-kl + precision: pure | 20 | other_optimizers, taught, torchtune_taught | ernie4_5, gemma2,
+  gpt2, granite, llama, llama under torchtune
 distillation: symmetric-kl + loss: chunked | 10 | torchtune_taught | llama under torchtune
 distillation: symmetric-kl + precision: pure | 12 | torchtune_taught | llama under torchtune
-ema: true + frozen: parts | 11 | policy, short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe, llama,
-  nemotron_h
-ema: true + grad_scaler: true | 18 | galore, liger, optimizers, policy, precisions, state_spaces | bert, deepseek,
-  gpt2, llama, nemotron_h
+ema: true + frozen: parts | 13 | other_optimizers, policy, short_convolutions, state_spaces | falcon_h1, glm4, lfm2,
+  lfm2_moe, llama, nemotron, nemotron_h
+ema: true + grad_scaler: true | 19 | galore, liger, optimizers, other_optimizers, policy, precisions, state_spaces |
+  bert, deepseek, gpt2, helium, llama, nemotron_h
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
-ema: true + label_smoothing | 11 | sharded_spaces, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
-  lfm2_moe, nemotron_h
-ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
-ema: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, olmo2
+ema: true + label_smoothing | 21 | optimizers_more, other_optimizers, sharded_spaces, short_convolutions,
+  state_spaces | bamba, deberta_v2, granitemoehybrid, helium, jamba, lfm2, lfm2_moe, llama, mixtral, nemotron,
+  nemotron_h
+ema: true + liger_kernels | 14 | liger, optimizers_more | deepseek, gemma2, gemma3, glm4, llama, mixtral, olmo2,
+  phi3, qwen_moe
+ema: true + loss: chunked | 3 | liger, other_optimizers, state_spaces | falcon_h1, olmo2, phi
 ema: true + loss: dpo | 1 | preference_shared | granitemoehybrid
+ema: true + loss: fused | 1 | other_optimizers | qwen3_next
 ema: true + loss: grpo | 13 | policy, preference_shared | apertus, deepseek, gemma, gpt2, granite, llama, nemotron_h,
   qwen3_next, qwen_moe
 ema: true + loss: orpo | 1 | preference_shared | llama
-ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
-ema: true + max_gradient_norm | 24 | galore, liger, master, met, optimizers, precisions, sharded_spaces,
-  short_convolutions, state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt
-ema: true + offload: activations | 15 | liger, met, policy, sharded_spaces, short_convolutions, state_spaces, tiled |
-  bamba, deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, neox, qwen_moe
+ema: true + loss: tiled | 5 | other_optimizers, tiled | gemma2, lfm2, llama, neox
+ema: true + max_gradient_norm | 42 | adapter_kinds, galore, liger, master, met, optimizers, optimizers_more,
+  other_optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bert, gemma2, gpt2,
+  granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, llama, nemotron_h, olmo2, opt, t5
+ema: true + offload: activations | 22 | liger, met, optimizers_more, optimizers_more_shared, other_optimizers,
+  policy, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, deepseek, falcon_h1, gemma2, gpt2, lfm2,
+  llama, mistral4, nemotron_h, neox, qwen_moe, t5
+ema: true + optimizer: adadelta | 5 | optimizers_more, optimizers_more_shared | gemma2, gpt2, llama, mixtral
 ema: true + optimizer: adafactor | 6 | optimizers, precisions, preference_shared | bert, gpt2, llama, nemotron_h
+ema: true + optimizer: adagrad-32bit | 1 | other_optimizers | llama
+ema: true + optimizer: adagrad-8bit | 1 | other_optimizers | gpt2
+ema: true + optimizer: adalomo | 4 | other_optimizers | dbrx, llama, phi, seed_oss
 ema: true + optimizer: adam | 1 | master | bert
+ema: true + optimizer: adamc | 2 | optimizers_more, optimizers_more_shared | gpt2, llama
+ema: true + optimizer: adamw-32bit | 3 | other_optimizers | lfm2, nemotron, qwen3_next
+ema: true + optimizer: adamw-8bit | 3 | virtual_tokens | llama
+ema: true + optimizer: adamw-optimi | 3 | optimizers_more | gemma2, mixtral
 ema: true + optimizer: adamw-paged | 1 | policy | qwen_moe
+ema: true + optimizer: ademamix-8bit | 1 | other_optimizers | ernie4_5
+ema: true + optimizer: ademamix-paged | 1 | other_optimizers | helium
+ema: true + optimizer: asgd | 3 | optimizers_more | llama
+ema: true + optimizer: came | 2 | optimizers_more | gpt2, llama
+ema: true + optimizer: galore-adafactor | 2 | other_optimizers | jamba, llama
 ema: true + optimizer: galore-adamw | 11 | galore, stepped_shared | bert, gpt2, llama, mixtral
 ema: true + optimizer: lamb | 3 | short_convolutions, state_spaces | granitemoehybrid, lfm2, nemotron_h
 ema: true + optimizer: lars | 1 | short_convolutions | lfm2_moe
 ema: true + optimizer: lion | 1 | precisions | llama
+ema: true + optimizer: lion-8bit-paged | 1 | other_optimizers | deberta_v2
 ema: true + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
+ema: true + optimizer: nadam | 3 | optimizers_more | gpt2, llama, mixtral
+ema: true + optimizer: radam | 2 | optimizers_more, optimizers_more_shared | llama
 ema: true + optimizer: rmsprop | 4 | master, precisions, state_spaces | bamba, gpt2, llama
+ema: true + optimizer: schedule-free-adamw | 2 | optimizers_more | gemma2, llama
+ema: true + optimizer: schedule-free-radam | 3 | optimizers_more | llama, mixtral, t5
+ema: true + optimizer: schedule-free-sgd | 2 | optimizers_more | gpt2
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
 ema: true + optimizer: sgd-momentum | 4 | master, policy, sharded_spaces | bamba, bert, granite, llama
-ema: true + optimizer_in_backward: true | 12 | adapted, galore, sharded_spaces, short_convolutions, state_spaces |
-  bamba, glm4, gpt2, lfm2, lfm2_moe, llama, nemotron_h
-ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deepseek, falcon_h1, granitemoehybrid,
-  lfm2, nemotron_h, qwen_moe
-ema: true + padding: right | 6 | liger, policy, short_convolutions, state_spaces | gemma, gemma3, gpt2, lfm2_moe,
-  llama, nemotron_h
+ema: true + optimizer: sgd-momentum-32bit | 3 | other_optimizers | glm4, hunyuan_v1_dense, mistral4
+ema: true + optimizer: stable-adamw | 2 | optimizers_more | llama, t5
+ema: true + optimizer_in_backward: true | 22 | adapted, galore, optimizers_more, other_optimizers, sharded_spaces,
+  short_convolutions, state_spaces | bamba, dbrx, glm4, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, phi,
+  qwen3_next, seed_oss
+ema: true + packing: true | 20 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
+  short_convolutions, state_spaces | deepseek, falcon_h1, granitemoehybrid, hunyuan_v1_dense, lfm2, llama, nemotron_h,
+  qwen_moe, seed_oss
+ema: true + padding: right | 10 | liger, optimizers_more, policy, short_convolutions, state_spaces | gemma, gemma2,
+  gemma3, gpt2, lfm2_moe, llama, mixtral, nemotron_h
 ema: true + parallel.sharding: ddp | 3 | preference_shared | deepseek, granitemoehybrid, nemotron_h
-ema: true + parallel.sharding: fsdp | 6 | preference_shared, sharded_spaces, stepped_shared | bamba, deepseek,
-  falcon_h1, lfm2, mixtral, nemotron_h
-ema: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | bamba, llama, nemotron_h
-ema: true + precision: amp | 79 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, met, modernbert,
-  optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, whisper
-  | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gpt2, granite, granitemoehybrid,
-  lfm2, lfm2_moe, llama, modernbert, nemotron_h, olmo2, opt, qwen_moe, whisper
-ema: true + precision: fsdp | 3 | preference_shared, sharded_spaces | bamba, falcon_h1, llama
+ema: true + parallel.sharding: fsdp | 8 | optimizers_more_shared, preference_shared, sharded_spaces, stepped_shared |
+  bamba, deepseek, falcon_h1, gpt2, lfm2, mixtral, nemotron_h
+ema: true + parallel.sharding: fsdp-grad-op | 6 | optimizers_more_shared, preference_shared, sharded_spaces | bamba,
+  llama, nemotron_h
+ema: true + precision: amp | 105 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+  modernbert, optimizers, optimizers_more, other_optimizers, policy, precisions, preference_shared, sharded_spaces,
+  short_convolutions, state_spaces, tiled, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert,
+  electra, falcon_h1, gemma2, gpt2, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mistral4, modernbert,
+  nemotron_h, olmo2, opt, qwen3_next, qwen_moe, seed_oss, whisper
+ema: true + precision: fsdp | 5 | optimizers_more_shared, preference_shared, sharded_spaces | bamba, falcon_h1, gpt2,
+  llama
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 56 | adapted, galore, liger, met, optimizers, policy, preference_shared,
-  sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3,
-  glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, olmo2, phi3, qwen3_next
-ema: true + quantization: int8 | 6 | adapted, met | falcon_h1, lfm2, llama, neox, phi3
+ema: true + precision: pure | 72 | adapted, galore, liger, met, optimizers, optimizers_more, other_optimizers,
+  policy, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert, dbrx, deepseek,
+  ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  mixtral, nemotron, nemotron_h, neox, olmo2, phi3, qwen3_next
+ema: true + qat: fp8 | 1 | other_optimizers | deberta_v2
+ema: true + qat: int4 | 1 | other_optimizers | gpt2
+ema: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
+ema: true + quantization: int8 | 9 | adapted, met, optimizers_more, other_optimizers | falcon_h1, lfm2, llama, neox,
+  phi3, qwen3_next
 ema: true + quantization: nf4 | 3 | met | gpt2, llama, olmo2
 ema: true + quantization: nf4-double | 6 | adapted, met, short_convolutions | glm4, lfm2_moe, llama, mixtral, opt
+ema: true + tiled_mlp | 3 | other_optimizers | helium, hunyuan_v1_dense, llama
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 2 | policy, short_convolutions | lfm2, qwen_moe
-ema: true + weight_dtype: 16 bits | 13 | galore, met, policy, preference_shared, sharded_spaces, short_convolutions,
-  state_spaces | apertus, bamba, falcon_h1, gpt2, lfm2, llama, nemotron_h, opt
-ema: true + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
+ema: true + weight_dtype: 16 bits | 18 | galore, met, optimizers_more, optimizers_more_shared, policy,
+  preference_shared, sharded_spaces, short_convolutions, state_spaces | apertus, bamba, falcon_h1, gpt2, lfm2, llama,
+  nemotron_h, opt
+ema: true + zero_grad: before-backward | 7 | optimizers_more, optimizers_more_shared, zeroed_late | gpt2, llama,
+  mixtral, neox
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
 eval_batch_size + label_smoothing | 28 | evaluation, evaluation_more | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -1902,11 +2519,11 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
-frozen: parts + grad_scaler: true | 10 | liger, policy, short_convolutions, state_spaces, tiled | falcon_h1, glm4,
-  granitemoehybrid, lfm2_moe, llama, mixtral, nemotron_h
-frozen: parts + label_smoothing | 17 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
-frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
+frozen: parts + grad_scaler: true | 12 | liger, other_optimizers, policy, short_convolutions, state_spaces, tiled |
+  falcon_h1, glm4, granitemoehybrid, lfm2_moe, llama, mixtral, nemotron_h, roberta, stablelm
+frozen: parts + label_smoothing | 20 | other_optimizers, pairs, sharded_spaces, short_convolutions, state_spaces |
+  bamba, bert, exaone4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron, nemotron_h, roberta
+frozen: parts + liger_kernels | 8 | liger, optimizers_more | gpt_oss, llama, mixtral, qwen3_vl
 frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h1, gemma, llama
 frozen: parts + loss: dpo | 26 | pairs, preference_shared, preference_zero | arcee, gemma2, gpt2, granite, llama, phi
 frozen: parts + loss: fused | 10 | quantized, short_convolutions, state_spaces | gpt2, lfm2_moe, llama, nemotron_h
@@ -1915,32 +2532,52 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 42 | flat_parameter, fully_shard_more, images, liger, preference_zero,
-  replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, turns, zero |
-  bamba, bert, gpt2, granite, lfm2, llama, mistral3, mllama, nemotron_h, neox, phi
-frozen: parts + offload: activations | 56 | hosted, images, liger, met, more_families, pairs, policy,
-  short_convolutions, state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
+frozen: parts + max_gradient_norm | 47 | flat_parameter, fully_shard_more, images, liger, optimizers_more,
+  other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions,
+  state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, lfm2, llama, mistral3, mllama, nemotron_h, neox, phi,
+  phi3
+frozen: parts + offload: activations | 62 | hosted, images, liger, met, more_families, other_optimizers, pairs,
+  policy, short_convolutions, state_spaces, tiled | bamba, bert, bloom, dbrx, exaone4, falcon_h1, gemma3, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, nemotron_h, olmo2, olmoe, opt, phi, phi3,
+  qwen3_vl, roberta, stablelm
 frozen: parts + optimizer: adafactor | 14 | frozen, more_families, short_convolutions | clip, deepseek, gpt_neo,
   lfm2_moe, llava, mixtral, qwen_moe, vit
+frozen: parts + optimizer: adagrad-32bit | 1 | other_optimizers | llama
+frozen: parts + optimizer: adagrad-8bit | 3 | other_optimizers | lfm2_moe, olmo2, stablelm
+frozen: parts + optimizer: adalomo | 4 | other_optimizers | bert, dbrx, ernie4_5, llama
 frozen: parts + optimizer: adam | 15 | frozen, fully_shard_more, images, more_families, preference_shared, turns |
   clip, gpt_neo, llama4, llava, olmo2, phi, qwen3_vl
+frozen: parts + optimizer: adamax | 1 | optimizers_more | llama
+frozen: parts + optimizer: adamc | 2 | optimizers_more | bert, llama
+frozen: parts + optimizer: adamw-32bit | 2 | other_optimizers | nemotron, roberta
+frozen: parts + optimizer: adamw-optimi | 1 | optimizers_more | llama
 frozen: parts + optimizer: adamw-paged | 1 | state_spaces | granitemoehybrid
+frozen: parts + optimizer: ademamix-8bit | 1 | other_optimizers | exaone4
+frozen: parts + optimizer: ademamix-8bit-paged | 2 | other_optimizers | llama
+frozen: parts + optimizer: ademamix-paged | 2 | other_optimizers | roberta, stablelm
+frozen: parts + optimizer: adopt | 2 | optimizers_more | llama
+frozen: parts + optimizer: galore-adafactor | 1 | other_optimizers | llama
 frozen: parts + optimizer: lamb | 1 | state_spaces | bamba
 frozen: parts + optimizer: lars | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2_moe
+frozen: parts + optimizer: lion-8bit | 2 | other_optimizers | llama
+frozen: parts + optimizer: lion-8bit-paged | 1 | other_optimizers | phi3
 frozen: parts + optimizer: lomo | 1 | stepped_shared | qwen3_next
 frozen: parts + optimizer: muon | 1 | state_spaces | falcon_h1
 frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
   gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + optimizer: rmsprop-32bit | 1 | other_optimizers | lfm2_moe
+frozen: parts + optimizer: rmsprop-8bit | 1 | other_optimizers | llama
 frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
   deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 41 | adapters, frozen, images, more_families, quantized, short_convolutions
   | bart, bert, clip, deepseek, gemma2, gemma3, gpt_oss, lfm2, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet,
   roberta, starcoder2
-frozen: parts + optimizer_in_backward: true | 6 | sharded_spaces, short_convolutions, state_spaces, stepped_shared |
-  bamba, falcon_h1, granitemoehybrid, lfm2_moe, qwen3_next
-frozen: parts + packing: true | 8 | sharded_spaces, short_convolutions, state_spaces | granitemoehybrid, lfm2,
-  lfm2_moe
+frozen: parts + optimizer: sgd-momentum-32bit | 2 | other_optimizers | glm4, roberta
+frozen: parts + optimizer: stable-adamw | 2 | optimizers_more | llama, mixtral
+frozen: parts + optimizer_in_backward: true | 10 | other_optimizers, sharded_spaces, short_convolutions,
+  state_spaces, stepped_shared | bamba, bert, dbrx, ernie4_5, falcon_h1, granitemoehybrid, lfm2_moe, llama, qwen3_next
+frozen: parts + packing: true | 12 | optimizers_more, other_optimizers, sharded_spaces, short_convolutions,
+  state_spaces | granitemoehybrid, lfm2, lfm2_moe, llama, olmo2
 frozen: parts + padding: right | 27 | modernbert, pairs, state_spaces | bert, gpt2, llama, modernbert, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.fsdp_version: 1 | 4 | flat_parameter, preference_shared | gpt2, llama, olmoe
@@ -1954,15 +2591,16 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 268 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 280 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
-  modernbert_shared, more_families, other_families, pairs, policy, preference_shared, quantized, sharded_more,
-  short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  modernbert_shared, more_families, optimizers_more, other_families, other_optimizers, pairs, policy,
+  preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -1970,17 +2608,21 @@ frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger
   preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 286 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, pairs,
-  pairs_beside, policy, preference_shared, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + trained_blocks: badam | 20 | policy, preference_shared, short_convolutions, state_spaces, turns |
-  bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, phi, phi3
+frozen: parts + precision: pure | 297 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, optimizers_more,
+  other_optimizers, pairs, pairs_beside, policy, preference_shared, quantized, replicated, sharded_more,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
+frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
+frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
+frozen: parts + tiled_mlp | 2 | other_optimizers | exaone4, stablelm
+frozen: parts + trained_blocks: badam | 27 | other_optimizers, policy, preference_shared, short_convolutions,
+  state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, phi, phi3
 frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
   nemotron_h, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 17 | liger, more_families, pairs, policy, short_convolutions, state_spaces,
@@ -1993,10 +2635,11 @@ generation_batch_size + precision: pure | 29 | generation_more, pairs_beside | b
   gpt2, llama, mixtral, qwen_moe, t5
 generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
-grad_scaler: true + label_smoothing | 9 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2,
-  lfm2_moe, llama, nemotron_h, qwen_moe
+grad_scaler: true + label_smoothing | 12 | adapted, other_optimizers, short_convolutions, state_spaces | distilbert,
+  granitemoehybrid, helium, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe, roberta
 grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
 grad_scaler: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, gpt_oss
+grad_scaler: true + loss: cpo | 1 | other_optimizers | qwen_moe
 grad_scaler: true + loss: dpo | 3 | preference_shared | gemma3, hunyuan_v1_dense, qwen3_next
 grad_scaler: true + loss: fused | 2 | state_spaces | bamba
 grad_scaler: true + loss: grpo | 8 | policy, preference_shared | gemma4, glm4, gpt2, hunyuan_v1_dense, llama, opt,
@@ -2006,41 +2649,53 @@ grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
 grad_scaler: true + max_gradient_norm | 38 | adapted, liger, optimizers, policy, precisions, short_convolutions,
   state_spaces, stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, nemotron, nemotron_h, qwen3_next
-grad_scaler: true + offload: activations | 13 | adapted, liger, preference_shared, short_convolutions, state_spaces |
-  bamba, deepseek, falcon_h1, gemma3, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, nemotron_h, qwen3_next
+grad_scaler: true + offload: activations | 14 | adapted, liger, other_optimizers, preference_shared,
+  short_convolutions, state_spaces | bamba, deepseek, distilbert, falcon_h1, gemma3, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, nemotron_h, qwen3_next
 grad_scaler: true + optimizer: adafactor | 11 | optimizers, precisions, state_spaces, zeroed_late | bert, gpt2,
   granitemoehybrid, llama, mixtral, neox
+grad_scaler: true + optimizer: adagrad-8bit | 1 | other_optimizers | stablelm
 grad_scaler: true + optimizer: adam | 4 | adapted, precisions, state_spaces | llama, nemotron_h, qwen_moe
+grad_scaler: true + optimizer: adamw-32bit | 1 | other_optimizers | minimax_m2
 grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions | bert, lfm2_moe, llama
 grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
+grad_scaler: true + optimizer: ademamix-paged | 2 | other_optimizers | helium, roberta
+grad_scaler: true + optimizer: adopt | 1 | optimizers_more | bert
 grad_scaler: true + optimizer: galore-adamw | 2 | galore, stepped_shared | llama, nemotron
 grad_scaler: true + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: lars | 1 | short_convolutions | lfm2
 grad_scaler: true + optimizer: lion | 2 | precisions, short_convolutions | lfm2, llama
+grad_scaler: true + optimizer: lion-8bit | 1 | other_optimizers | distilbert
+grad_scaler: true + optimizer: prodigy | 1 | optimizers_more | llama
 grad_scaler: true + optimizer: rmsprop | 7 | precisions, short_convolutions, state_spaces | bert, falcon_h1, gpt2,
   lfm2_moe, llama
 grad_scaler: true + optimizer: sgd | 10 | precisions, state_spaces, tiled | bert, glm4, gpt2, granitemoehybrid, llama
+grad_scaler: true + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
 grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, state_spaces | deepseek, gemma3, glm4,
   granitemoehybrid, lfm2, qwen_moe
-grad_scaler: true + padding: right | 4 | liger, policy, short_convolutions | gpt_oss, lfm2, lfm2_moe, opt
+grad_scaler: true + padding: right | 7 | liger, policy, short_convolutions, virtual_tokens | gpt2, gpt_oss, lfm2,
+  lfm2_moe, opt
 grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
 grad_scaler: true + parallel.sharding: fsdp | 5 | preference_shared, sharded_spaces | gemma3, granitemoehybrid,
   hunyuan_v1_dense, nemotron_h
 grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
-grad_scaler: true + precision: amp | 153 | adapted, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert,
-  older_releases, optimizers, policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces,
-  tiled, whisper, zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, whisper
+grad_scaler: true + precision: amp | 173 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
+  liger, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, policy, precisions,
+  preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper, zeroed_late |
+  bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral,
+  modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
 grad_scaler: true + precision: fsdp | 4 | preference_shared, sharded_spaces, stepped_shared | gemma3,
   hunyuan_v1_dense, nemotron, nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   nemotron_h, qwen_moe
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
+grad_scaler: true + tiled_mlp | 2 | other_optimizers | helium, stablelm
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
 grad_scaler: true + transformers_version: experts as modules | 11 | older_releases | mixtral, olmoe, qwen_moe
 grad_scaler: true + transformers_version: older code | 14 | older_releases | llama, mixtral, olmoe, qwen_moe
+grad_scaler: true + weight_dtype: 16 bits | 9 | adapter_kinds | llama
 grad_scaler: true + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
@@ -2048,82 +2703,131 @@ gradient_dtype: fp32 + optimizer: rmsprop | 4 | master | gpt2, llama
 gradient_dtype: fp32 + optimizer: sgd | 6 | master | llama
 gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
-label_smoothing + liger_kernels | 3 | adapted, liger | glm4, llama, qwen_moe
+label_smoothing + liger_kernels | 6 | adapted, liger, optimizers_more, optimizers_more_shared | glm4, llama, qwen_moe
 label_smoothing + loss: fused | 1 | short_convolutions | lfm2_moe
-label_smoothing + max_gradient_norm | 24 | adapted, fully_shard_more, liger, sharded_spaces, short_convolutions,
-  state_spaces | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2, qwen_moe
-label_smoothing + offload: activations | 18 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+label_smoothing + max_gradient_norm | 38 | adapted, fully_shard_more, liger, optimizers_more, optimizers_more_shared,
+  other_optimizers, sharded_spaces, short_convolutions, state_spaces | arcee, bamba, bert, gemma, gemma2, gpt2,
+  granitemoehybrid, jamba, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen_moe
+label_smoothing + offload: activations | 26 | optimizers_more, other_optimizers, pairs, short_convolutions,
+  state_spaces | bamba, bert, distilbert, exaone4, falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mixtral, nemotron_h
+label_smoothing + optimizer: adadelta | 5 | optimizers_more, optimizers_more_shared | llama, mixtral
 label_smoothing + optimizer: adafactor | 1 | short_convolutions | lfm2
+label_smoothing + optimizer: adagrad | 1 | optimizers_more | llama
+label_smoothing + optimizer: adagrad-32bit | 2 | other_optimizers | lfm2_moe, olmo2
+label_smoothing + optimizer: adalomo | 2 | other_optimizers | llama, stablelm
 label_smoothing + optimizer: adam | 2 | adapted, state_spaces | nemotron_h, qwen_moe
+label_smoothing + optimizer: adamax | 4 | optimizers_more, optimizers_more_shared | gpt2, llama
+label_smoothing + optimizer: adamc | 1 | optimizers_more_shared | llama
+label_smoothing + optimizer: adamw-32bit | 1 | other_optimizers | nemotron
 label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
+label_smoothing + optimizer: adamw-optimi | 3 | optimizers_more | llama, mixtral
+label_smoothing + optimizer: ademamix | 3 | other_optimizers | cohere, nemotron_h, opt
+label_smoothing + optimizer: ademamix-8bit | 2 | other_optimizers | arcee, exaone4
+label_smoothing + optimizer: ademamix-8bit-paged | 1 | other_optimizers | lfm2_moe
+label_smoothing + optimizer: ademamix-paged | 2 | other_optimizers | helium, roberta
+label_smoothing + optimizer: asgd | 3 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+label_smoothing + optimizer: came | 2 | optimizers_more | bert, llama
+label_smoothing + optimizer: galore-adafactor | 2 | other_optimizers | jamba, qwen_moe
+label_smoothing + optimizer: grokadamw | 4 | optimizers_more, optimizers_more_shared | gemma2, llama, mixtral
 label_smoothing + optimizer: lamb | 4 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe,
   phi3
 label_smoothing + optimizer: lion | 2 | short_convolutions | lfm2, lfm2_moe
+label_smoothing + optimizer: lion-8bit | 4 | other_optimizers | bart, distilbert, gemma, mllama
+label_smoothing + optimizer: lion-8bit-paged | 1 | other_optimizers | deberta_v2
 label_smoothing + optimizer: lomo | 3 | met, stepped_shared | dbrx, llama, phi
+label_smoothing + optimizer: nadam | 2 | optimizers_more, optimizers_more_shared | llama
+label_smoothing + optimizer: radam | 3 | optimizers_more | llama, mixtral
+label_smoothing + optimizer: schedule-free-adamw | 2 | optimizers_more | gpt2, mixtral
+label_smoothing + optimizer: schedule-free-radam | 3 | optimizers_more, optimizers_more_shared | llama, mixtral
+label_smoothing + optimizer: schedule-free-sgd | 1 | optimizers_more | llama
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
 label_smoothing + optimizer: sgd-momentum | 2 | adapted, short_convolutions | lfm2_moe, llama
-label_smoothing + optimizer_in_backward: true | 11 | met, short_convolutions, state_spaces, stepped_shared | dbrx,
-  falcon_h1, lfm2, lfm2_moe, llama, phi
-label_smoothing + packing: true | 15 | adapted, losses_more, sharded_spaces, short_convolutions, state_spaces,
-  stepped_shared | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi, phi3
-label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
-  falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
-label_smoothing + parallel.sharding: fsdp | 14 | fully_shard_more, sharded_spaces, stepped_shared | bert, dbrx,
-  falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi
-label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
-  granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 154 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
-  modernbert, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, whisper | bamba, bart, bert, bloom,
-  chatglm, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, mixtral, modernbert, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit,
-  whisper
-label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
-label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 155 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+label_smoothing + optimizer_in_backward: true | 15 | met, optimizers_more, other_optimizers, short_convolutions,
+  state_spaces, stepped_shared | dbrx, falcon_h1, lfm2, lfm2_moe, llama, phi, stablelm
+label_smoothing + packing: true | 19 | adapted, losses_more, optimizers_more, optimizers_more_shared,
+  other_optimizers, sharded_spaces, short_convolutions, state_spaces, stepped_shared | arcee, bamba, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, llama, nemotron_h, phi, phi3
+label_smoothing + padding: right | 32 | losses_more, optimizers_more, pairs, sharded_spaces, short_convolutions |
+  bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
+label_smoothing + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+label_smoothing + parallel.sharding: fsdp | 16 | fully_shard_more, optimizers_more_shared, sharded_spaces,
+  stepped_shared | bert, dbrx, falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi
+label_smoothing + parallel.sharding: fsdp-grad-op | 10 | fully_shard_more, optimizers_more_shared, sharded_spaces |
+  gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
+label_smoothing + precision: amp | 173 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
+  modernbert, optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces,
+  whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, deberta_v2, deepseek, distilbert, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mixtral, mllama,
+  modernbert, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+label_smoothing + precision: fsdp | 7 | fully_shard_more, optimizers_more_shared, sharded_spaces | falcon_h1, gemma,
+  gpt2, granitemoehybrid, llama
+label_smoothing + precision: mixed | 98 | losses_more, more_families, optimizers_more_shared, pairs, smoothing |
+  bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama,
+  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+label_smoothing + precision: pure | 178 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more, met, modernbert,
-  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces, stepped_shared | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
-label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
-  qwen_moe
-label_smoothing + quantization: nf4-double | 5 | adapted, short_convolutions | lfm2, lfm2_moe, phi3
+  optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces,
+  stepped_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing + qat: fp8 | 1 | other_optimizers | deberta_v2
+label_smoothing + quantization: int8 | 5 | optimizers_more, other_optimizers, short_convolutions, state_spaces |
+  bamba, lfm2, llama, stablelm
+label_smoothing + quantization: nf4 | 9 | adapted, optimizers_more, short_convolutions, state_spaces | falcon_h1,
+  lfm2_moe, llama, qwen_moe
+label_smoothing + quantization: nf4-double | 7 | adapted, optimizers_more, other_optimizers, short_convolutions |
+  bart, lfm2, lfm2_moe, llama, phi3
+label_smoothing + tiled_mlp | 3 | other_optimizers | cohere, exaone4, helium
 label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
-label_smoothing + weight_dtype: 16 bits | 28 | adapted, liger, losses_more, pairs, sharded_spaces,
-  short_convolutions, state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h,
-  olmo2, qwen_moe
+label_smoothing + weight_dtype: 16 bits | 31 | adapted, liger, losses_more, optimizers_more, optimizers_more_shared,
+  other_optimizers, pairs, sharded_spaces, short_convolutions, state_spaces | arcee, bamba, bert, deepseek, falcon,
+  glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h, olmo2, qwen_moe
+label_smoothing + zero_grad: before-backward | 4 | optimizers_more, other_optimizers | lfm2_moe, llama, mixtral
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
 liger_kernels + loss: dpo | 1 | preference_zero | mixtral
 liger_kernels + loss: fused | 4 | fused_lora, liger | deepseek, glm4, llama
 liger_kernels + loss: grpo | 2 | policy | llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
-liger_kernels + max_gradient_norm | 22 | liger, taught_from_file, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss,
-  llama, olmo2, qwen_moe
+liger_kernels + max_gradient_norm | 25 | liger, optimizers_more, taught_from_file, tiled | deepseek, gemma2, gemma3,
+  glm4, gpt_oss, llama, mixtral, olmo2, qwen_moe
 liger_kernels + offload: activations | 23 | liger, policy | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2,
   phi3, qwen_moe
+liger_kernels + optimizer: adadelta | 1 | optimizers_more | llama
+liger_kernels + optimizer: adagrad | 1 | optimizers_more | mixtral
 liger_kernels + optimizer: adam | 6 | liger | gemma3_images, llama, qwen2_vl, qwen3_vl
+liger_kernels + optimizer: adamax | 2 | optimizers_more, optimizers_more_shared | llama, mixtral
+liger_kernels + optimizer: adamc | 2 | optimizers_more, optimizers_more_shared | llama
 liger_kernels + optimizer: adamw-8bit | 2 | liger | gpt_oss, qwen3_vl
 liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
+liger_kernels + optimizer: adamw-optimi | 1 | optimizers_more | mixtral
 liger_kernels + optimizer: adamw-paged | 3 | liger | llama, olmo2, qwen3_vl
+liger_kernels + optimizer: asgd | 1 | optimizers_more_shared | llama
 liger_kernels + optimizer: lars | 1 | liger | deepseek
 liger_kernels + optimizer: lion | 2 | adapted, liger | llama, qwen_moe
 liger_kernels + optimizer: muon | 1 | liger | phi3
+liger_kernels + optimizer: nadam | 1 | optimizers_more | llama
+liger_kernels + optimizer: schedule-free-radam | 2 | optimizers_more | llama, mixtral
+liger_kernels + optimizer: schedule-free-sgd | 1 | optimizers_more | mixtral
 liger_kernels + optimizer: sgd | 2 | liger | llama, qwen2_5_vl
 liger_kernels + optimizer: sgd-momentum | 5 | adapted, liger | gemma3_images, llama, qwen2_vl, qwen3_vl
-liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
-liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
-liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
+liger_kernels + optimizer: stable-adamw | 1 | optimizers_more | mixtral
+liger_kernels + optimizer_in_backward: true | 9 | liger, optimizers_more | gemma2, gemma3, gpt_oss, llama, mixtral,
+  olmo2
+liger_kernels + packing: true | 12 | liger, optimizers_more_shared | deepseek, gemma2, gemma3, llama, llama4,
+  mixtral, olmo2, qwen_moe
+liger_kernels + padding: right | 11 | liger, optimizers_more | gemma3, gpt_oss, llama, mixtral, olmo2
+liger_kernels + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
+liger_kernels + parallel.sharding: fsdp | 2 | optimizers_more_shared | llama
 liger_kernels + parallel.sharding: zero1 | 1 | preference_zero | mixtral
-liger_kernels + precision: amp | 64 | fused_lora, liger, policy, tiled, turns | deepseek, gemma2, gemma3,
-  gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-liger_kernels + precision: mixed | 4 | liger, preference_zero | mixtral, qwen3_vl
-liger_kernels + precision: pure | 41 | adapted, liger, taught_from_file | deepseek, gemma, gemma2, gemma3,
-  gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels + parallel.sharding: zero3 | 1 | optimizers_more_shared | mixtral
+liger_kernels + precision: amp | 65 | fused_lora, liger, optimizers_more, policy, tiled, turns | deepseek, gemma2,
+  gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels + precision: mixed | 5 | liger, optimizers_more_shared, preference_zero | mixtral, qwen3_vl
+liger_kernels + precision: pure | 48 | adapted, liger, optimizers_more, taught_from_file | deepseek, gemma, gemma2,
+  gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
 liger_kernels + quantization: nf4 | 1 | adapted | llama
 liger_kernels + quantization: nf4-double | 9 | liger, policy, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
@@ -2137,12 +2841,15 @@ litgpt_version: older code + precision: pure | 11 | litgpt_old | llama under lit
 loss: chunked + max_gradient_norm | 16 | liger, tiles | gpt_oss, mllama, olmo2
 loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
+loss: chunked + optimizer: adalomo | 1 | other_optimizers | phi
+loss: chunked + optimizer: ademamix-8bit-paged | 1 | other_optimizers | qwen3_next
+loss: chunked + optimizer: galore-adafactor | 1 | other_optimizers | stablelm
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd | 1 | met | falcon_h1
 loss: chunked + optimizer: sgd-momentum | 94 | litgpt, litgpt_flat, more_families, torchtune, torchtune_compiled,
   torchtune_taught, torchtune_units | falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox
   under litgpt, phi under litgpt
-loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
+loss: chunked + optimizer_in_backward: true | 3 | other_optimizers, state_spaces | falcon_h1, phi
 loss: chunked + packing: true | 7 | losses_more, short_convolutions, state_spaces | falcon_h1, gpt2, lfm2_moe, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.fsdp_units: ends | 29 | torchtune_compiled, torchtune_units | llama under torchtune
@@ -2152,24 +2859,24 @@ loss: chunked + parallel.sharding: fsdp | 131 | litgpt, litgpt_flat, sharded_mor
   torchtune_rounded, torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune,
   neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 212 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
-  losses_more, met, more_families, other_families, sharded_more, short_convolutions, state_spaces, tiles, turns |
-  afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama,
-  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm
+loss: chunked + precision: amp | 214 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, met, more_families, other_families, other_optimizers, sharded_more, short_convolutions, state_spaces,
+  tiles, turns | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4,
+  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 388 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, litgpt_old,
+loss: chunked + precision: pure | 391 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, litgpt_old,
   losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bloom, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, virtual_tokens | apertus, arcee, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama
+  under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
+  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
 loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
@@ -2178,9 +2885,11 @@ loss: chunked + quantization: nf4 | 12 | litgpt, short_convolutions | falcon und
 loss: chunked + quantization: nf4-double | 11 | litgpt, state_spaces | falcon under litgpt, granitemoehybrid, llama
   under litgpt, neox under litgpt
 loss: chunked + trained_blocks: badam | 1 | turns | gemma
-loss: chunked + weight_dtype: 16 bits | 18 | losses_more, short_convolutions, state_spaces | deepseek, falcon,
-  falcon_h1, glm, glm4, lfm2, mixtral, qwen_moe
-loss: cpo + precision: amp | 1 | preference | llama
+loss: chunked + weight_dtype: 16 bits | 19 | losses_more, other_optimizers, short_convolutions, state_spaces |
+  deepseek, falcon, falcon_h1, glm, glm4, lfm2, mixtral, qwen_moe, stablelm
+loss: chunked + zero_grad: before-backward | 1 | other_optimizers | qwen3_next
+loss: cpo + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
+loss: cpo + precision: amp | 2 | other_optimizers, preference | llama, qwen_moe
 loss: dpo + max_gradient_norm | 9 | preference_shared, preference_zero | dbrx, falcon_h1, gemma2, gpt_oss, granite,
   lfm2, neox, olmo2, qwen_moe
 loss: dpo + offload: activations | 5 | preference_shared | dbrx, hunyuan_v1_dense, lfm2, ministral3, qwen3_next
@@ -2188,6 +2897,7 @@ loss: dpo + offload: gradients | 1 | preference_zero | dbrx
 loss: dpo + offload: optimizer | 1 | preference_zero | dbrx
 loss: dpo + offload: parameters | 3 | preference_zero | cohere, dbrx, hunyuan_v1_dense
 loss: dpo + optimizer: rmsprop | 1 | preference_zero | gemma3
+loss: dpo + optimizer: schedule-free-radam | 1 | optimizers_more | llama
 loss: dpo + optimizer_in_backward: true | 1 | preference_shared | helium
 loss: dpo + padding: right | 16 | pairs, preference, preference_shared, preference_zero | falcon_h1, gpt2, llama
 loss: dpo + parallel.fsdp_version: 1 | 7 | preference_shared | arcee, exaone4, gemma4, glm4, granite, lfm2, olmo2
@@ -2228,28 +2938,34 @@ loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | l
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
 loss: fused + max_gradient_norm | 14 | fully_shard_more, state_spaces, tiles | bamba, gemma, llama, mllama
-loss: fused + offload: activations | 3 | liger, short_convolutions, state_spaces | bamba, glm4, lfm2_moe
+loss: fused + offload: activations | 4 | liger, optimizers_more_shared, short_convolutions, state_spaces | bamba,
+  glm4, lfm2_moe, llama
+loss: fused + optimizer: adadelta | 1 | optimizers_more | gpt2
 loss: fused + optimizer: adafactor | 1 | more_families | glm4_moe
+loss: fused + optimizer: adamw-32bit | 1 | other_optimizers | qwen3_next
+loss: fused + optimizer: came | 1 | optimizers_more_shared | llama
 loss: fused + optimizer: lamb | 1 | short_convolutions | lfm2_moe
+loss: fused + optimizer: rmsprop-8bit | 1 | other_optimizers | arcee
 loss: fused + optimizer: sgd | 1 | met | falcon_h1
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
-loss: fused + optimizer_in_backward: true | 1 | state_spaces | nemotron_h
-loss: fused + packing: true | 5 | losses_more, state_spaces | bamba, gpt2, llama, nemotron_h
+loss: fused + optimizer_in_backward: true | 2 | other_optimizers, state_spaces | nemotron_h, qwen3_next
+loss: fused + packing: true | 14 | adapter_kinds, losses_more, state_spaces | bamba, gpt2, llama, nemotron_h
 loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: fused + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
-loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 104 | block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, liger, linear,
-  losses, losses_more, met, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bloom, dbrx,
-  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, helium,
-  hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3,
-  qwen3_next, qwen_moe, seed_oss, stablelm
+loss: fused + parallel.sharding: fsdp-grad-op | 5 | fully_shard_more, optimizers_more_shared | gemma, llama
+loss: fused + precision: amp | 108 | block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, liger, linear,
+  losses, losses_more, met, other_optimizers, quantized, short_convolutions, state_spaces, tiles, virtual_tokens |
+  apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 57 | block_kinds, fully_shard_more, heads, images, linear, losses, met,
-  more_families, quantized, tiles | bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama,
-  ministral3, mllama, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl
-loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
+loss: fused + precision: pure | 59 | block_kinds, fully_shard_more, heads, images, linear, losses, met,
+  more_families, optimizers_more, other_optimizers, quantized, tiles | arcee, bloom, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm4_moe, gpt2, llama, ministral3, mllama, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl
+loss: fused + quantization: int8 | 5 | liger, other_optimizers, quantized | glm4, llama, qwen3_next
 loss: fused + quantization: nf4 | 12 | adapted, quantized, short_convolutions | glm4, gpt2, lfm2_moe, llama
 loss: fused + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 loss: fused + trained_blocks: badam | 1 | state_spaces | nemotron_h
@@ -2300,9 +3016,11 @@ loss: grpo + trained_blocks: lisa | 3 | policy | exaone4, qwen3_next, qwen_moe
 loss: grpo + weight_dtype: 16 bits | 4 | policy, preference_shared | apertus, bamba, llama, nemotron_h
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
-loss: half-logits + precision: pure | 29 | dbrx, half_logits | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, mpt, neox, opt, phi, phi3
+loss: half-logits + precision: pure | 32 | dbrx, half_logits, virtual_tokens | bloom, dbrx, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3
+loss: orpo + max_gradient_norm | 1 | other_optimizers | llama
 loss: orpo + offload: activations | 2 | preference_shared | gemma, glm
+loss: orpo + optimizer: lion-paged | 1 | other_optimizers | llama
 loss: orpo + optimizer_in_backward: true | 2 | preference_shared | apertus, gemma4
 loss: orpo + parallel.sharding: ddp | 7 | preference_shared | ernie4_5, falcon, falcon_h1, gemma, glm, llama, stablelm
 loss: orpo + parallel.sharding: fsdp | 2 | preference_shared | gemma4, nemotron
@@ -2310,13 +3028,15 @@ loss: orpo + parallel.sharding: fsdp-grad-op | 4 | preference_shared | apertus, 
 loss: orpo + precision: amp | 7 | preference, preference_shared | cohere, ernie4_5, falcon_h1, gemma, glm, llama,
   stablelm
 loss: orpo + precision: fsdp | 2 | preference_shared | gemma4, llama
-loss: orpo + precision: pure | 4 | preference_shared | apertus, falcon, gemma, nemotron
+loss: orpo + precision: pure | 5 | other_optimizers, preference_shared | apertus, falcon, gemma, llama, nemotron
+loss: reward + max_gradient_norm | 1 | optimizers_more | gpt2
+loss: reward + optimizer: radam | 1 | optimizers_more | gpt2
 loss: reward + optimizer: sgd-momentum | 1 | preference_shared | exaone4
 loss: reward + parallel.sharding: fsdp | 5 | preference_shared | distilbert, exaone4, gemma3, llama, olmo
 loss: reward + parallel.sharding: fsdp-grad-op | 1 | preference_shared | stablelm
 loss: reward + precision: amp | 5 | preference, preference_shared | llama, stablelm
 loss: reward + precision: fsdp | 1 | preference_shared | distilbert
-loss: reward + precision: pure | 5 | preference, preference_shared | exaone4, gemma3, llama
+loss: reward + precision: pure | 6 | optimizers_more, preference, preference_shared | exaone4, gemma3, gpt2, llama
 loss: simpo + optimizer: adam | 1 | preference_shared | qwen_moe
 loss: simpo + optimizer: rmsprop | 1 | preference_shared | qwen_moe
 loss: simpo + parallel.sharding: fsdp | 3 | preference_shared | olmoe, qwen3_next, qwen_moe
@@ -2327,10 +3047,13 @@ loss: simpo + precision: pure | 3 | preference_shared | olmoe, qwen_moe
 loss: tiled + max_gradient_norm | 5 | tiled | gemma, gpt2, olmo2
 loss: tiled + offload: activations | 3 | tiled | gemma, gemma2, phi3
 loss: tiled + optimizer: adam | 1 | tiled | gemma2
+loss: tiled + optimizer: adamw-32bit | 1 | other_optimizers | lfm2
 loss: tiled + optimizer: rmsprop | 1 | tiled | gemma
 loss: tiled + optimizer: sgd | 1 | tiled | glm4
 loss: tiled + optimizer_in_backward: true | 1 | tiled | gemma2
-loss: tiled + precision: amp | 13 | taught, tiled | gemma, glm4, gpt2, llama, mixtral, olmo2, phi3
+loss: tiled + packing: true | 1 | other_optimizers | lfm2
+loss: tiled + precision: amp | 14 | other_optimizers, taught, tiled | gemma, glm4, gpt2, lfm2, llama, mixtral, olmo2,
+  phi3
 loss: tiled + precision: mixed | 1 | taught | llama
 loss: tiled + precision: pure | 23 | taught, tiled | gemma, gemma2, glm4, gpt2, granite, llama, mixtral, neox, phi,
   phi3
@@ -2343,187 +3066,272 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 39 | flat_adapters, flat_host, images, liger, more_families, policy,
-  preference_shared, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared,
-  tiles | bamba, bloom, dbrx, deepseek, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
-  mistral3, mllama, nemotron_h, olmo2, stablelm
+max_gradient_norm + offload: activations | 49 | flat_adapters, flat_host, images, liger, more_families,
+  optimizers_more, optimizers_more_shared, other_optimizers, policy, preference_shared, sharded_spaces,
+  short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | afmoe, bamba, bloom, dbrx,
+  deepseek, distilbert, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral,
+  mllama, nemotron_h, olmo2, phi, stablelm, t5
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
+max_gradient_norm + optimizer: adadelta | 2 | optimizers_more | llama, mixtral
 max_gradient_norm + optimizer: adafactor | 12 | images, optimizers, precisions, short_convolutions, tiles,
   torchvision | bert, lfm2, llama, mistral3, mllama, torchvision_vit
+max_gradient_norm + optimizer: adagrad | 4 | optimizers_more, optimizers_more_shared | gpt2, llama
+max_gradient_norm + optimizer: adagrad-32bit | 2 | other_optimizers | olmo2
+max_gradient_norm + optimizer: adagrad-8bit | 2 | other_optimizers | llama, qwen3_next
 max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces, torchvision | bert, gpt_oss, llama,
   nemotron_h, qwen3_vl, torchvision_vit
+max_gradient_norm + optimizer: adamax | 4 | optimizers_more | bert, gpt2, llama
+max_gradient_norm + optimizer: adamc | 1 | optimizers_more | llama
+max_gradient_norm + optimizer: adamw-32bit | 2 | other_optimizers | llama, t5
 max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
   mllama, nemotron_h
+max_gradient_norm + optimizer: adamw-optimi | 5 | optimizers_more | bert, llama, mixtral
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
+max_gradient_norm + optimizer: ademamix | 2 | other_optimizers | olmo2, t5
+max_gradient_norm + optimizer: ademamix-8bit | 3 | other_optimizers | arcee, llama, mixtral
+max_gradient_norm + optimizer: ademamix-8bit-paged | 2 | other_optimizers | granite, llama
+max_gradient_norm + optimizer: ademamix-paged | 3 | other_optimizers | olmo2, phi, t5
+max_gradient_norm + optimizer: adopt | 5 | optimizers_more | gpt2, llama, t5
+max_gradient_norm + optimizer: asgd | 6 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+max_gradient_norm + optimizer: came | 2 | optimizers_more | llama
+max_gradient_norm + optimizer: galore-adafactor | 5 | other_optimizers | deepseek, jamba, llama, mixtral
 max_gradient_norm + optimizer: galore-adamw | 14 | galore, stepped_shared | bert, gpt2, llama, nemotron
+max_gradient_norm + optimizer: grokadamw | 2 | optimizers_more | gemma2, mixtral
 max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
 max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
 max_gradient_norm + optimizer: lion | 5 | policy, precisions, short_convolutions, state_spaces, tiles | gpt_neo,
   lfm2, llama, mllama, nemotron_h
+max_gradient_norm + optimizer: lion-8bit | 2 | other_optimizers | llama, mixtral
+max_gradient_norm + optimizer: lion-8bit-paged | 3 | other_optimizers | llama, mixtral, phi3
+max_gradient_norm + optimizer: lion-paged | 3 | other_optimizers | llama, neox, olmo2
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
+max_gradient_norm + optimizer: nadam | 2 | optimizers_more | gpt2, llama
+max_gradient_norm + optimizer: prodigy | 2 | optimizers_more | llama
+max_gradient_norm + optimizer: radam | 3 | optimizers_more, optimizers_more_shared | gpt2, llama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
+max_gradient_norm + optimizer: rmsprop-32bit | 2 | other_optimizers | afmoe, neox
+max_gradient_norm + optimizer: rmsprop-8bit | 3 | other_optimizers | electra, granitemoehybrid, mixtral
+max_gradient_norm + optimizer: schedule-free-adamw | 3 | optimizers_more | gpt2, llama
+max_gradient_norm + optimizer: schedule-free-radam | 1 | optimizers_more | llama
+max_gradient_norm + optimizer: schedule-free-sgd | 6 | optimizers_more | bert, llama, mixtral, t5
 max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_convolutions, torchvision | bert, gpt2,
   lfm2_moe, llama, torchvision_vit
+max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | distilbert, hunyuan_v1_dense, t5
+max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
+max_gradient_norm + optimizer: stable-adamw | 5 | optimizers_more | bert, gpt2, llama, t5
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 11 | adapted, liger, short_convolutions, state_spaces, taught_from_file | bamba,
-  cohere, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
-max_gradient_norm + padding: right | 20 | adapted, fully_shard_more, images, liger, preference_zero, sharded_tiles,
-  short_convolutions, tiles | bert, falcon, falcon_h1, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
+max_gradient_norm + packing: true | 22 | adapted, liger, optimizers_more, optimizers_more_shared, other_optimizers,
+  short_convolutions, state_spaces, taught_from_file | arcee, bamba, cohere, ernie4_5, falcon_h1, gpt2,
+  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral, nemotron_h
+max_gradient_norm + padding: right | 25 | adapted, fully_shard_more, images, liger, optimizers_more,
+  other_optimizers, preference_zero, sharded_tiles, short_convolutions, tiles | bert, falcon, falcon_h1, gpt2,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, qwen3_next, t5
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 50 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, modernbert_shared, zeroed_late_shared | bloom, dbrx, deberta_v2, electra, gemma, gemma2,
-  gpt2, llama, modernbert
+max_gradient_norm + parallel.fsdp_version: 1 | 52 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, modernbert_shared, optimizers_more_shared, zeroed_late_shared | bloom, dbrx, deberta_v2,
+  electra, gemma, gemma2, gpt2, llama, modernbert
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 19 | replicated, rounded_shared, tiled_mlp_shared, whisper_shared,
   zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
-max_gradient_norm + parallel.sharding: fsdp | 198 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, fully_shard_more, modernbert_shared, preference_shared, rounded_shared, sharded_bits,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units,
-  whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, lfm2, llama,
-  llama under torchtitan, mistral3, mllama, modernbert, nemotron_h, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 65 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared |
-  bamba, gemma, gemma2, gpt2, llama, nemotron, nemotron_h, neox, phi3, vit
+max_gradient_norm + parallel.sharding: fsdp | 200 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, fully_shard_more, modernbert_shared, optimizers_more_shared, preference_shared,
+  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
+  titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2, electra, falcon_h1,
+  gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron_h, neox, phi, phi3,
+  qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 66 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits, sharded_spaces,
+  sharded_units, stepped_shared | bamba, gemma, gemma2, gpt2, llama, nemotron, nemotron_h, neox, phi3, vit
 max_gradient_norm + parallel.sharding: zero1 | 5 | preference_zero, whisper_zero, zero | glm4_moe, gpt_neo, gpt_oss,
   qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: zero2 | 10 | preference_zero, tiled_mlp_shared, whisper_zero, zero | llama,
-  mistral3, olmo2, whisper
+max_gradient_norm + parallel.sharding: zero2 | 11 | optimizers_more_shared, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero | llama, mistral3, olmo2, whisper
 max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
   falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 258 | adapted, dbrx, deberta_v2, distilbert, electra, flat_adapters,
-  flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers, policy,
-  precisions, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper,
-  whisper_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, qwen3_next,
-  qwen_moe, stablelm, starcoder2, torchvision_vit, vit, whisper
+max_gradient_norm + precision: amp | 321 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers,
+  optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, replicated, rounded, rounded_shared,
+  sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
+  taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared | afmoe, apertus, arcee,
+  bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next,
+  qwen_moe, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
-  flat_parameter, fully_shard_more, modernbert_shared, rounded_shared, sharded_bits, sharded_more, sharded_tiles,
-  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | bert, dbrx,
-  deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron,
-  neox, phi, phi3, qwen3_vl, whisper
+  flat_parameter, fully_shard_more, modernbert_shared, optimizers_more_shared, rounded_shared, sharded_bits,
+  sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
+  whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3,
+  mllama, modernbert, nemotron, neox, phi, phi3, qwen3_vl, whisper
 max_gradient_norm + precision: mixed | 68 | images, master, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 211 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, optimizers, policy, preference_shared, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled, tiled_mlp_shared, tiles, torchvision, turns, zeroed_late, zeroed_late_shared | bamba, bert,
-  bloom, dbrx, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi,
-  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
+max_gradient_norm + precision: pure | 245 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, optimizers, optimizers_more, other_optimizers, policy,
+  preference_shared, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchvision, turns,
+  virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, distilbert, ernie4_5, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
 max_gradient_norm + qat: int4-mslk | 12 | rounded, rounded_shared | bert, bloom, gemma, granite, llama, phi3,
   qwen_moe, starcoder2
 max_gradient_norm + qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, llama, neox
-max_gradient_norm + qat: int8 | 6 | rounded, rounded_shared | cohere, gemma2, llama, mixtral, roberta
+max_gradient_norm + qat: int8 | 7 | other_optimizers, rounded, rounded_shared | cohere, gemma2, hunyuan_v1_dense,
+  llama, mixtral, roberta
 max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
   qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
-max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-max_gradient_norm + quantization: nf4 | 19 | flat_adapters, images, sharded_bits, short_convolutions,
-  taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + quantization: nf4-double | 16 | adapted, flat_adapters, liger, met, sharded_bits,
-  short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
+max_gradient_norm + quantization: int8 | 4 | optimizers_more, other_optimizers, short_convolutions, state_spaces |
+  bamba, ernie4_5, lfm2, llama
+max_gradient_norm + quantization: nf4 | 21 | flat_adapters, images, optimizers_more, sharded_bits,
+  short_convolutions, taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + quantization: nf4-double | 18 | adapted, flat_adapters, liger, met, optimizers_more,
+  other_optimizers, sharded_bits, short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo,
+  granitemoehybrid, lfm2, llama, opt, phi, phi3
 max_gradient_norm + teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi
-max_gradient_norm + tiled_mlp | 46 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma, glm, glm4,
-  gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
+max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
+  gemma, glm, glm4, gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 71 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
-  met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp
-  | apertus, bamba, bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama,
-  ministral3, neox, olmo2, opt, phi, qwen_moe
-max_gradient_norm + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
+max_gradient_norm + weight_dtype: 16 bits | 97 | adapted, adapter_kinds, flat_adapters, fully_shard_more, fused_lora,
+  galore, liger, met, optimizers_more, optimizers_more_shared, other_optimizers, precisions, rounded, sharded_bits,
+  sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bamba, bert, bloom,
+  cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, mixtral, neox, olmo2, opt,
+  phi, qwen_moe, t5
+max_gradient_norm + zero_grad: before-backward | 14 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
+  mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
-offload: activations + optimizer: adafactor | 2 | more_families, short_convolutions | gpt_neo, lfm2_moe
+offload: activations + optimizer: adadelta | 4 | optimizers_more, optimizers_more_shared | gemma2, gpt2, mixtral, t5
+offload: activations + optimizer: adafactor | 11 | adapter_kinds, more_families, short_convolutions | gpt_neo,
+  lfm2_moe, phi
+offload: activations + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | llama, t5
+offload: activations + optimizer: adagrad-32bit | 1 | other_optimizers | lfm2_moe
+offload: activations + optimizer: adagrad-8bit | 2 | other_optimizers | gpt2, olmo2
+offload: activations + optimizer: adalomo | 2 | other_optimizers | dbrx, llama
 offload: activations + optimizer: adam | 4 | hosted, more_families | gpt_neo, olmoe
+offload: activations + optimizer: adamax | 2 | optimizers_more | llama, mixtral
+offload: activations + optimizer: adamc | 2 | optimizers_more, optimizers_more_shared | gpt2, llama
+offload: activations + optimizer: adamw-32bit | 1 | other_optimizers | roberta
 offload: activations + optimizer: adamw-8bit | 1 | short_convolutions | lfm2_moe
 offload: activations + optimizer: adamw-8bit-paged | 2 | liger, short_convolutions | lfm2_moe, llama
+offload: activations + optimizer: adamw-optimi | 4 | optimizers_more, optimizers_more_shared | bert, gemma2, llama,
+  mixtral
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
+offload: activations + optimizer: ademamix-8bit | 2 | other_optimizers | exaone4, llama4
+offload: activations + optimizer: ademamix-paged | 3 | other_optimizers | cohere, phi, stablelm
+offload: activations + optimizer: asgd | 1 | optimizers_more | t5
+offload: activations + optimizer: came | 4 | optimizers_more, optimizers_more_shared | llama, mixtral
+offload: activations + optimizer: grokadamw | 2 | optimizers_more, optimizers_more_shared | gpt2, mixtral
 offload: activations + optimizer: lamb | 1 | state_spaces | bamba
 offload: activations + optimizer: lars | 1 | state_spaces | falcon_h1
 offload: activations + optimizer: lion | 1 | liger | llama
+offload: activations + optimizer: lion-8bit | 2 | other_optimizers | distilbert, gemma
+offload: activations + optimizer: lion-8bit-paged | 1 | other_optimizers | minimax_m2
 offload: activations + optimizer: muon | 1 | liger | phi3
+offload: activations + optimizer: nadam | 2 | optimizers_more | llama
+offload: activations + optimizer: prodigy | 5 | optimizers_more | gemma2, gpt2, llama, mixtral
+offload: activations + optimizer: radam | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
+  mixtral
 offload: activations + optimizer: rmsprop | 15 | checkpoints, hosted, images, short_convolutions, state_spaces, tiled
   | bamba, bloom, falcon_h1, gemma, gemma3_images, lfm2_moe, llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl,
   qwen3_vl
+offload: activations + optimizer: rmsprop-32bit | 3 | other_optimizers | afmoe, lfm2_moe
+offload: activations + optimizer: schedule-free-adamw | 3 | optimizers_more, optimizers_more_shared | gpt2, llama,
+  mixtral
+offload: activations + optimizer: schedule-free-radam | 1 | optimizers_more | gemma2
+offload: activations + optimizer: schedule-free-sgd | 3 | optimizers_more, optimizers_more_shared | gpt2, llama,
+  mixtral
 offload: activations + optimizer: sgd | 32 | checkpoints, hosted, images, liger, more_families, tiled_mlp | bert,
   deepseek, gemma2, gemma3, gpt2, gpt_neo, llama, olmo2, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 10 | checkpoints, hosted, images, state_spaces | gemma3_images,
   granitemoehybrid, mixtral, mpt, opt, qwen2_vl, qwen_moe
-offload: activations + optimizer_in_backward: true | 11 | adapted, liger, policy, sharded_spaces, short_convolutions,
-  state_spaces | bamba, falcon_h1, gemma2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama
-offload: activations + packing: true | 15 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
-  granitemoehybrid, lfm2, lfm2_moe, llama4, nemotron_h, qwen_moe
-offload: activations + padding: right | 35 | images, liger, more_families, pairs, sharded_spaces, short_convolutions,
-  state_spaces | bert, falcon_h1, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, nemotron_h, qwen2_vl
-offload: activations + parallel.fsdp_version: 1 | 32 | flat_adapters, flat_host, preference_shared,
-  sharded_activations | bert, bloom, gpt2, llama, nemotron, nemotron_h, neox, opt, phi3
+offload: activations + optimizer: sgd-momentum-32bit | 2 | other_optimizers | distilbert, mistral4
+offload: activations + optimizer: stable-adamw | 2 | optimizers_more | gemma2, t5
+offload: activations + optimizer_in_backward: true | 19 | adapted, liger, optimizers_more, other_optimizers, policy,
+  sharded_spaces, short_convolutions, state_spaces | bamba, dbrx, falcon_h1, gemma2, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mixtral
+offload: activations + packing: true | 24 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
+  short_convolutions, state_spaces | bamba, deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llama4, mixtral, nemotron_h, olmo2, qwen_moe
+offload: activations + padding: right | 40 | images, liger, more_families, optimizers_more, optimizers_more_shared,
+  pairs, sharded_spaces, short_convolutions, state_spaces | bert, falcon_h1, gemma2, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen2_vl
+offload: activations + parallel.fsdp_version: 1 | 35 | flat_adapters, flat_host, optimizers_more_shared,
+  preference_shared, sharded_activations | bert, bloom, gpt2, llama, nemotron, nemotron_h, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
 offload: activations + parallel.sharding: ddp | 9 | preference_shared, sharded_activations, tiled_mlp_shared | bert,
   glm, gpt2, llama, qwen3_next
-offload: activations + parallel.sharding: fsdp | 59 | flat_adapters, flat_host, host_activations, preference_shared,
-  sharded_activations, sharded_spaces | bert, bloom, dbrx, gemma, gpt2, granitemoehybrid, hunyuan_v1_dense, lfm2,
-  llama, ministral3, nemotron_h, neox, opt, phi3
-offload: activations + parallel.sharding: fsdp-grad-op | 36 | flat_host, host_activations, preference_shared,
-  sharded_activations, sharded_spaces | bert, gemma, gpt2, llama, nemotron, nemotron_h, neox, olmo2, opt
+offload: activations + parallel.sharding: fsdp | 61 | flat_adapters, flat_host, host_activations,
+  optimizers_more_shared, preference_shared, sharded_activations, sharded_spaces | bert, bloom, dbrx, gemma, gpt2,
+  granitemoehybrid, hunyuan_v1_dense, lfm2, llama, ministral3, nemotron_h, neox, opt, phi3
+offload: activations + parallel.sharding: fsdp-grad-op | 43 | flat_host, host_activations, optimizers_more_shared,
+  preference_shared, sharded_activations, sharded_spaces | bert, gemma, gpt2, llama, nemotron, nemotron_h, neox,
+  olmo2, opt
 offload: activations + parallel.sharding: zero1 | 17 | host_activations | bert, bloom, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_mlp_shared | bert, bloom, gemma,
   gemma3, gpt2, llama, neox, opt, phi, phi3
-offload: activations + parallel.sharding: zero3 | 36 | host_activations, tiled_mlp_shared | bert, bloom, gemma2,
-  gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 206 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+offload: activations + parallel.sharding: zero3 | 37 | host_activations, optimizers_more_shared, tiled_mlp_shared |
+  bert, bloom, gemma2, gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
+offload: activations + precision: amp | 229 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
   electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert, more_families,
-  other_families, pairs, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled,
-  tiled_mlp, whisper | bamba, bert, bloom, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5, vit, whisper
-offload: activations + precision: fsdp | 39 | flat_adapters, flat_host, host_activations, preference_shared,
-  sharded_activations | bert, gpt2, llama, ministral3, neox, phi3
-offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
-  selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 205 | adapted, block_kinds, checkpoints, decoders, flat_host,
-  host_activations, hosted, images, liger, linear, met, more_families, pairs, preference_shared, selective_more,
-  sharded_activations, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp_shared,
-  tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-offload: activations + quantization: int8 | 9 | adapted, liger, met, pairs | glm4, gpt2, llama, neox
+  optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy, preference_shared,
+  sharded_activations, short_convolutions, state_spaces, tiled, tiled_mlp, whisper | afmoe, bamba, bert, bloom, dbrx,
+  deberta_v2, deepseek, distilbert, electra, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
+  minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+offload: activations + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, optimizers_more_shared,
+  preference_shared, sharded_activations | bert, gpt2, llama, ministral3, neox, phi3
+offload: activations + precision: mixed | 146 | checkpoints, host_activations, hosted, images, more_families,
+  optimizers_more_shared, pairs, selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl,
+  roberta, vit
+offload: activations + precision: pure | 230 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
+  host_activations, hosted, images, liger, linear, met, more_families, optimizers_more, other_optimizers, pairs,
+  preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiled_mlp_shared, tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deepseek,
+  distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+offload: activations + qat: int4 | 1 | other_optimizers | gpt2
+offload: activations + qat: int4-mslk | 1 | other_optimizers | dbrx
+offload: activations + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
+offload: activations + quantization: int8 | 10 | adapted, liger, met, other_optimizers, pairs | glm4, gpt2, lfm2_moe,
+  llama, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
 offload: activations + quantization: nf4-double | 12 | adapted, fused_lora, liger, policy, short_convolutions,
   state_spaces | falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
 offload: activations + teacher_logprobs | 1 | taught_from_file | llama
-offload: activations + tiled_mlp | 10 | tiled_mlp, tiled_mlp_shared | llama, olmo, olmo2, stablelm
+offload: activations + tiled_mlp | 13 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, exaone4, llama, olmo,
+  olmo2, phi, stablelm
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
-offload: activations + weight_dtype: 16 bits | 20 | adapted, flat_adapters, fused_lora, hosted, liger, policy,
-  preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba, falcon_h1, gemma, glm4, lfm2,
-  lfm2_moe, llama, ministral3, nemotron_h, olmo2, olmoe
+offload: activations + weight_dtype: 16 bits | 25 | adapted, flat_adapters, fused_lora, hosted, liger,
+  optimizers_more_shared, policy, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba,
+  falcon_h1, gemma, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, olmoe
+offload: activations + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | gpt2, mixtral
 offload: gradients + offload: optimizer | 157 | flat_adapters, flat_host, host_activations, preference_zero,
   sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
   opt, phi, phi3, roberta, t5, vit
@@ -2599,6 +3407,20 @@ offload: parameters + precision: pure | 23 | flat_adapters, flat_host, host_acti
 offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
+optimizer: adadelta + optimizer_in_backward: true | 2 | optimizers_more | bert, llama
+optimizer: adadelta + packing: true | 3 | optimizers_more, optimizers_more_shared | llama, mixtral
+optimizer: adadelta + padding: right | 2 | optimizers_more | gemma2, llama
+optimizer: adadelta + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adadelta + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: adadelta + parallel.sharding: zero3 | 3 | optimizers_more_shared | gpt2, llama, mixtral
+optimizer: adadelta + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: adadelta + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adadelta + precision: mixed | 2 | optimizers_more_shared | gpt2, mixtral
+optimizer: adadelta + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adadelta + quantization: int8 | 1 | optimizers_more | llama
+optimizer: adadelta + quantization: nf4-double | 1 | optimizers_more | llama
+optimizer: adadelta + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: adadelta + zero_grad: before-backward | 1 | optimizers_more | llama
 optimizer: adafactor + optimizer_in_backward: true | 12 | checkpoints, optimizers, policy, short_convolutions | bert,
   gpt2, granite, lfm2, llama
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
@@ -2610,16 +3432,54 @@ optimizer: adafactor + precision: amp | 80 | adapted, adapters_more, checkpoints
   optimizers, precisions, preference_shared, random, short_convolutions, state_spaces, suite, torchvision, vision,
   whisper, zeroed_late | bert, clip, deepseek, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral,
   nemotron_h, neox, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
-optimizer: adafactor + precision: pure | 87 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
-  images, linear, moe, more_families, optimizers, policy, quantized, random, short_convolutions, state_spaces, suite,
-  tiles, torchvision, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granite, lfm2, lfm2_moe, llama,
-  llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
+optimizer: adafactor + precision: pure | 96 | adapter_kinds, adapters_more, block_kinds, checkpoints, flat_parameter,
+  frozen, images, linear, moe, more_families, optimizers, policy, quantized, random, short_convolutions, state_spaces,
+  suite, tiles, torchvision, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granite, lfm2, lfm2_moe,
+  llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, phi, qwen3_next, qwen3_vl, qwen_moe,
+  torchvision_vit, vit
 optimizer: adafactor + quantization: int8 | 2 | adapted, quantized | llava, qwen_moe
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 13 | adapters_more, halves, optimizers, precisions, preference_shared
   | bert, clip, deepseek, gpt2, llama, mixtral, nemotron_h, qwen_moe, vit
 optimizer: adafactor + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
+optimizer: adagrad + optimizer_in_backward: true | 1 | optimizers_more | mixtral
+optimizer: adagrad + packing: true | 3 | optimizers_more, optimizers_more_shared | gpt2, mixtral
+optimizer: adagrad + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adagrad + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adagrad + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: adagrad + precision: amp | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama
+optimizer: adagrad + precision: pure | 3 | optimizers_more | llama, mixtral
+optimizer: adagrad + quantization: nf4 | 1 | optimizers_more | llama
+optimizer: adagrad + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: adagrad + zero_grad: before-backward | 1 | optimizers_more | bert
+optimizer: adagrad-32bit + optimizer_in_backward: true | 1 | other_optimizers | gpt2
+optimizer: adagrad-32bit + packing: true | 2 | other_optimizers | exaone4, llama
+optimizer: adagrad-32bit + padding: right | 1 | other_optimizers | exaone4
+optimizer: adagrad-32bit + precision: amp | 4 | other_optimizers | lfm2_moe, llama, olmo2, qwen_moe
+optimizer: adagrad-32bit + precision: pure | 4 | other_optimizers | exaone4, llama, olmo2, qwen3_next
+optimizer: adagrad-32bit + quantization: int8 | 1 | other_optimizers | llama
+optimizer: adagrad-32bit + quantization: nf4-double | 1 | other_optimizers | exaone4
+optimizer: adagrad-32bit + tiled_mlp | 1 | other_optimizers | llama
+optimizer: adagrad-32bit + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: adagrad-8bit + optimizer_in_backward: true | 1 | other_optimizers | phi
+optimizer: adagrad-8bit + packing: true | 2 | other_optimizers | lfm2_moe, olmo2
+optimizer: adagrad-8bit + padding: right | 1 | other_optimizers | qwen3_next
+optimizer: adagrad-8bit + precision: amp | 5 | other_optimizers | bert, gpt2, lfm2_moe, llama, stablelm
+optimizer: adagrad-8bit + precision: pure | 2 | other_optimizers | olmo2, qwen3_next
+optimizer: adagrad-8bit + qat: int4 | 1 | other_optimizers | gpt2
+optimizer: adagrad-8bit + tiled_mlp | 1 | other_optimizers | stablelm
+optimizer: adalomo + optimizer_in_backward: true | 31 | other_optimizers | bert, dbrx, ernie4_5, gemma, gpt2, llama,
+  neox, olmo2, phi, seed_oss, stablelm, t5
+optimizer: adalomo + packing: true | 1 | other_optimizers | seed_oss
+optimizer: adalomo + precision: amp | 19 | other_optimizers | dbrx, ernie4_5, gemma, gpt2, llama, neox, olmo2, phi,
+  seed_oss, stablelm
+optimizer: adalomo + precision: pure | 6 | other_optimizers | bert, dbrx, gpt2, llama, phi, t5
+optimizer: adalomo + qat: int4-mslk | 1 | other_optimizers | dbrx
+optimizer: adalomo + quantization: int8 | 2 | other_optimizers | llama, stablelm
+optimizer: adalomo + quantization: nf4 | 1 | other_optimizers | llama
+optimizer: adalomo + quantization: nf4-double | 1 | other_optimizers | llama
+optimizer: adalomo + weight_dtype: 16 bits | 6 | other_optimizers | llama, neox, phi, stablelm
 optimizer: adam + optimizer_in_backward: true | 11 | optimizers, precisions, short_convolutions, state_spaces, tiled
   | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
@@ -2644,20 +3504,48 @@ optimizer: adam + trained_blocks: badam | 2 | policy, state_spaces | bamba
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
 optimizer: adam + weight_dtype: 16 bits | 13 | halves, more_families, policy | bamba, clip, llama, llama4, llava,
   olmo2, olmoe, starcoder2, vit
+optimizer: adamax + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: adamax + packing: true | 2 | optimizers_more | llama
+optimizer: adamax + padding: right | 1 | optimizers_more | llama
+optimizer: adamax + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adamax + parallel.sharding: zero3 | 3 | optimizers_more_shared | gpt2, llama, mixtral
+optimizer: adamax + precision: amp | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama
+optimizer: adamax + precision: mixed | 2 | optimizers_more_shared | gpt2, mixtral
+optimizer: adamax + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adamax + quantization: nf4 | 1 | optimizers_more | llama
+optimizer: adamax + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: adamax + zero_grad: before-backward | 1 | optimizers_more | bert
+optimizer: adamc + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: adamc + packing: true | 3 | optimizers_more, optimizers_more_shared | gpt2, llama
+optimizer: adamc + padding: right | 2 | optimizers_more | bert, gpt2
+optimizer: adamc + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adamc + precision: amp | 4 | optimizers_more | bert, gemma2, llama
+optimizer: adamc + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adamc + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adamc + weight_dtype: 16 bits | 1 | optimizers_more_shared | gpt2
+optimizer: adamc + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
+optimizer: adamw-32bit + optimizer_in_backward: true | 4 | other_optimizers | gpt2, llama, qwen3_next
+optimizer: adamw-32bit + packing: true | 1 | other_optimizers | lfm2
+optimizer: adamw-32bit + precision: amp | 8 | other_optimizers | lfm2, llama, minimax_m2, phi, qwen3_next, roberta, t5
+optimizer: adamw-32bit + precision: pure | 4 | other_optimizers | bert, gemma, gpt2, nemotron
+optimizer: adamw-32bit + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
+optimizer: adamw-32bit + quantization: int8 | 1 | other_optimizers | qwen3_next
+optimizer: adamw-32bit + weight_dtype: 16 bits | 1 | other_optimizers | t5
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 29 | distilbert, images, liger, modernbert, optimizers, policy, precisions,
-  short_convolutions, state_spaces, whisper | bert, distilbert, gpt2, granitemoehybrid, lfm2_moe, llama, modernbert,
-  nemotron_h, qwen3_vl, whisper
+optimizer: adamw-8bit + precision: amp | 33 | adapter_kinds, distilbert, images, liger, modernbert, optimizers,
+  policy, precisions, short_convolutions, state_spaces, whisper | bert, distilbert, gpt2, granitemoehybrid, lfm2_moe,
+  llama, modernbert, nemotron_h, qwen3_vl, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 3 | images, short_convolutions | lfm2_moe, qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4-double | 4 | images, liger, short_convolutions | lfm2, qwen3_vl
-optimizer: adamw-8bit + weight_dtype: 16 bits | 5 | precisions, state_spaces | bert, granitemoehybrid, llama
+optimizer: adamw-8bit + weight_dtype: 16 bits | 9 | adapter_kinds, precisions, state_spaces | bert, gpt2,
+  granitemoehybrid, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 3 | optimizers, state_spaces | falcon_h1, llama
 optimizer: adamw-8bit-paged + packing: true | 1 | state_spaces | falcon_h1
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -2669,6 +3557,12 @@ optimizer: adamw-8bit-paged + precision: pure | 8 | liger, optimizers, short_con
   llama
 optimizer: adamw-8bit-paged + trained_blocks: lisa | 1 | policy | qwen3_next
 optimizer: adamw-8bit-paged + weight_dtype: 16 bits | 1 | short_convolutions | lfm2
+optimizer: adamw-optimi + packing: true | 1 | optimizers_more | llama
+optimizer: adamw-optimi + padding: right | 1 | optimizers_more_shared | llama
+optimizer: adamw-optimi + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: adamw-optimi + precision: amp | 7 | optimizers_more | bert, gemma2, llama
+optimizer: adamw-optimi + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adamw-optimi + zero_grad: before-backward | 1 | optimizers_more | mixtral
 optimizer: adamw-paged + optimizer_in_backward: true | 1 | state_spaces | granitemoehybrid
 optimizer: adamw-paged + packing: true | 1 | short_convolutions | lfm2
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
@@ -2682,24 +3576,107 @@ optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
 optimizer: adamw-paged + quantization: nf4-double | 6 | adapted, images, liger, short_convolutions | gemma2, lfm2,
   olmo2, qwen3_vl
 optimizer: adamw-paged + trained_blocks: lisa | 1 | policy | qwen_moe
+optimizer: ademamix + padding: right | 1 | other_optimizers | glm4
+optimizer: ademamix + precision: amp | 4 | other_optimizers | cohere, olmo2, t5, vit
+optimizer: ademamix + precision: pure | 9 | other_optimizers | bart, electra, gemma, glm4, llama, nemotron_h, olmo2,
+  opt, phi
+optimizer: ademamix + tiled_mlp | 2 | other_optimizers | cohere, olmo2
+optimizer: ademamix + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: ademamix + trained_blocks: lisa | 1 | other_optimizers | electra
+optimizer: ademamix + weight_dtype: 16 bits | 1 | other_optimizers | olmo2
+optimizer: ademamix-8bit + optimizer_in_backward: true | 6 | other_optimizers | gemma, gpt2, llama
+optimizer: ademamix-8bit + packing: true | 1 | other_optimizers | arcee
+optimizer: ademamix-8bit + precision: amp | 12 | other_optimizers | arcee, bert, exaone4, gpt2, llama, mixtral
+optimizer: ademamix-8bit + precision: pure | 7 | other_optimizers | ernie4_5, gemma, gpt2, llama, llama4, opt, whisper
+optimizer: ademamix-8bit + quantization: int8 | 2 | other_optimizers | llama, whisper
+optimizer: ademamix-8bit + quantization: nf4 | 1 | other_optimizers | llama
+optimizer: ademamix-8bit + quantization: nf4-double | 1 | other_optimizers | llama
+optimizer: ademamix-8bit + tiled_mlp | 1 | other_optimizers | exaone4
+optimizer: ademamix-8bit + weight_dtype: 16 bits | 2 | other_optimizers | arcee, mixtral
+optimizer: ademamix-8bit-paged + optimizer_in_backward: true | 2 | other_optimizers | gemma, gpt2
+optimizer: ademamix-8bit-paged + precision: amp | 6 | other_optimizers | bamba, gpt2, gptj, granite, llama, qwen3_next
+optimizer: ademamix-8bit-paged + precision: pure | 5 | other_optimizers | bert, gpt2, llama, opt, qwen_moe
+optimizer: ademamix-8bit-paged + quantization: nf4-double | 1 | other_optimizers | gptj
+optimizer: ademamix-8bit-paged + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: ademamix-8bit-paged + weight_dtype: 16 bits | 1 | other_optimizers | llama
+optimizer: ademamix-8bit-paged + zero_grad: before-backward | 2 | other_optimizers | lfm2_moe, qwen3_next
+optimizer: ademamix-paged + optimizer_in_backward: true | 2 | other_optimizers | bert, phi
+optimizer: ademamix-paged + precision: amp | 6 | other_optimizers | helium, olmo2, phi, roberta, t5, vit
+optimizer: ademamix-paged + precision: pure | 3 | other_optimizers | gemma, phi
+optimizer: ademamix-paged + tiled_mlp | 3 | other_optimizers | cohere, helium, phi
+optimizer: ademamix-paged + weight_dtype: 16 bits | 1 | other_optimizers | olmo2
+optimizer: adopt + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: adopt + packing: true | 1 | optimizers_more | llama
+optimizer: adopt + padding: right | 1 | optimizers_more | llama
+optimizer: adopt + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
+optimizer: adopt + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adopt + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: adopt + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adopt + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adopt + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: apollo-adamw + optimizer_in_backward: true | 14 | other_optimizers | gemma, llama, olmo2, phi, t5
 optimizer: apollo-adamw + parallel.sharding: ddp | 1 | preference_shared | bamba
-optimizer: apollo-adamw + precision: pure | 1 | preference_shared | bamba
+optimizer: apollo-adamw + precision: amp | 4 | other_optimizers | gemma, llama
+optimizer: apollo-adamw + precision: pure | 6 | other_optimizers, preference_shared | bamba, llama, olmo2, phi, t5
 optimizer: apollo-adamw + quantization: int8 | 1 | preference_shared | bamba
-optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
+optimizer: asgd + optimizer_in_backward: true | 2 | optimizers_more | llama
+optimizer: asgd + padding: right | 2 | optimizers_more | bert, llama
+optimizer: asgd + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: asgd + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: asgd + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: asgd + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: asgd + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: asgd + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: asgd + quantization: int8 | 1 | optimizers_more | llama
+optimizer: asgd + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: asgd + zero_grad: before-backward | 1 | optimizers_more | llama
+optimizer: came + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: came + packing: true | 1 | optimizers_more | mixtral
+optimizer: came + padding: right | 1 | optimizers_more | gpt2
+optimizer: came + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: came + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: came + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: came + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: came + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: came + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: came + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | bert, gpt2, mixtral
+optimizer: galore-adafactor + optimizer_in_backward: true | 14 | other_optimizers | bert, gemma, llama, olmo2, phi, t5
+optimizer: galore-adafactor + packing: true | 1 | other_optimizers | gpt2
+optimizer: galore-adafactor + padding: right | 1 | other_optimizers | cohere
+optimizer: galore-adafactor + precision: amp | 10 | other_optimizers | bert, deepseek, gemma, granitemoehybrid,
+  llama, mixtral, olmo2, stablelm
+optimizer: galore-adafactor + precision: pure | 11 | other_optimizers | bert, cohere, gemma, gpt2, llama, phi,
+  qwen_moe, t5
+optimizer: galore-adafactor + qat: int4 | 1 | other_optimizers | cohere
+optimizer: galore-adafactor + tiled_mlp | 1 | other_optimizers | cohere
+optimizer: galore-adafactor + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: galore-adafactor + weight_dtype: 16 bits | 2 | other_optimizers | llama, stablelm
+optimizer: galore-adamw + optimizer_in_backward: true | 16 | galore, other_optimizers | bert, gpt2, llama, mixtral,
+  olmo2, t5
 optimizer: galore-adamw + packing: true | 1 | stepped_shared | apertus
 optimizer: galore-adamw + parallel.sharding: fsdp | 12 | stepped_shared | bloom, cohere, distilbert, electra, lfm2,
   llama, mixtral, olmo, qwen_moe, roberta, seed_oss, starcoder2
 optimizer: galore-adamw + parallel.sharding: fsdp-grad-op | 6 | stepped_shared | apertus, llama, nemotron, neox,
   olmo2, opt
-optimizer: galore-adamw + precision: amp | 67 | galore, stepped_shared | apertus, bert, bloom, clip, cohere,
-  deepseek, distilbert, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral,
-  olmo2, opt, phi3, qwen_moe, vit
+optimizer: galore-adamw + precision: amp | 68 | galore, other_optimizers, stepped_shared | apertus, bert, bloom,
+  clip, cohere, deepseek, distilbert, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava,
+  mixtral, olmo2, opt, phi3, qwen_moe, vit
 optimizer: galore-adamw + precision: fsdp | 5 | stepped_shared | cohere, electra, nemotron, neox, seed_oss
-optimizer: galore-adamw + precision: pure | 73 | block_kinds, galore, linear, stepped_shared | arcee, bart, bert,
-  bloom, ernie4_5, falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense, lfm2, llama,
-  ministral3, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
+optimizer: galore-adamw + precision: pure | 75 | block_kinds, galore, linear, other_optimizers, stepped_shared |
+  arcee, bart, bert, bloom, ernie4_5, falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense,
+  lfm2, llama, ministral3, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
 optimizer: galore-adamw + quantization: nf4-double | 1 | stepped_shared | lfm2
 optimizer: galore-adamw + weight_dtype: 16 bits | 18 | galore | bert, gpt2, llama
+optimizer: galore-adamw-8bit + optimizer_in_backward: true | 14 | other_optimizers | bert, gemma, llama, mixtral,
+  phi, t5
+optimizer: galore-adamw-8bit + precision: amp | 4 | other_optimizers | llama, mixtral, t5
+optimizer: galore-adamw-8bit + precision: pure | 6 | other_optimizers | bert, gemma, llama, phi, t5
+optimizer: grokadamw + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: grokadamw + packing: true | 1 | optimizers_more_shared | gpt2
+optimizer: grokadamw + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: grokadamw + precision: amp | 4 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2
+optimizer: grokadamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
+optimizer: grokadamw + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutions, state_spaces | bamba, gpt2, lfm2,
   llama
 optimizer: lamb + packing: true | 2 | adapted, short_convolutions | lfm2, phi3
@@ -2728,15 +3705,38 @@ optimizer: lion + precision: pure | 16 | block_kinds, flat_parameter, liger, lin
   short_convolutions, tiles | bert, gemma4, gpt_neo, lfm2_moe, llama, ministral3, mllama, qwen3_next
 optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
 optimizer: lion + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
-optimizer: lomo + optimizer_in_backward: true | 30 | met, optimizers, short_convolutions, state_spaces,
-  stepped_shared | bamba, bert, dbrx, deepseek, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4, phi, qwen3_next,
-  seed_oss
+optimizer: lion-8bit + optimizer_in_backward: true | 8 | other_optimizers | bert, gemma, gpt2, llama, phi
+optimizer: lion-8bit + precision: amp | 7 | other_optimizers | bart, distilbert, gemma, llama, mixtral, mllama, phi
+optimizer: lion-8bit + precision: pure | 9 | other_optimizers | bert, gemma, gpt2, llama, mixtral
+optimizer: lion-8bit + quantization: nf4-double | 1 | other_optimizers | bart
+optimizer: lion-8bit + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: lion-8bit + weight_dtype: 16 bits | 1 | other_optimizers | llama
+optimizer: lion-8bit-paged + optimizer_in_backward: true | 2 | other_optimizers | llama
+optimizer: lion-8bit-paged + precision: amp | 7 | other_optimizers | bert, deberta_v2, llama, minimax_m2, mixtral,
+  phi3
+optimizer: lion-8bit-paged + precision: pure | 5 | other_optimizers | gpt2, llama, mistral4, olmo, opt
+optimizer: lion-8bit-paged + qat: fp8 | 1 | other_optimizers | deberta_v2
+optimizer: lion-8bit-paged + quantization: int8 | 1 | other_optimizers | olmo
+optimizer: lion-8bit-paged + quantization: nf4-double | 1 | other_optimizers | phi3
+optimizer: lion-8bit-paged + tiled_mlp | 2 | other_optimizers | llama, olmo
+optimizer: lion-8bit-paged + weight_dtype: 16 bits | 1 | other_optimizers | mixtral
+optimizer: lion-paged + optimizer_in_backward: true | 3 | other_optimizers | llama, mixtral, nemotron
+optimizer: lion-paged + packing: true | 1 | other_optimizers | nemotron
+optimizer: lion-paged + precision: amp | 5 | other_optimizers | bamba, nemotron, neox, olmo2, qwen_moe
+optimizer: lion-paged + precision: pure | 5 | other_optimizers | granite, llama, mixtral, phi, vit
+optimizer: lion-paged + trained_blocks: lisa | 1 | other_optimizers | opt
+optimizer: lion-paged + weight_dtype: 16 bits | 1 | other_optimizers | neox
+optimizer: lomo + optimizer_in_backward: true | 34 | met, optimizers, other_optimizers, short_convolutions,
+  state_spaces, stepped_shared | bamba, bert, dbrx, deepseek, glm4, gpt2, granitemoehybrid, lfm2, llama, llama4, neox,
+  phi, qwen3_next, seed_oss, stablelm
 optimizer: lomo + packing: true | 2 | short_convolutions, stepped_shared | lfm2, phi
 optimizer: lomo + parallel.sharding: fsdp | 9 | stepped_shared | dbrx, deepseek, glm4, granitemoehybrid, llama,
   llama4, phi, qwen3_next, seed_oss
-optimizer: lomo + precision: amp | 9 | optimizers, state_spaces, stepped_shared | bamba, bert, gpt2, llama, seed_oss
+optimizer: lomo + precision: amp | 13 | optimizers, other_optimizers, state_spaces, stepped_shared | bamba, bert,
+  gpt2, llama, neox, phi, seed_oss, stablelm
 optimizer: lomo + precision: fsdp | 3 | stepped_shared | deepseek, granitemoehybrid, llama
 optimizer: lomo + precision: pure | 10 | met, optimizers, stepped_shared | dbrx, llama, llama4, phi, qwen3_next
+optimizer: lomo + weight_dtype: 16 bits | 4 | other_optimizers | llama, neox, phi, stablelm
 optimizer: muon + optimizer_in_backward: true | 9 | optimizers, short_convolutions, steps | bert, lfm2_moe, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
 optimizer: muon + precision: amp | 14 | liger, optimizers, precisions, short_convolutions | bert, gpt2, lfm2,
@@ -2744,8 +3744,38 @@ optimizer: muon + precision: amp | 14 | liger, optimizers, precisions, short_con
 optimizer: muon + precision: pure | 50 | block_kinds, linear, modded, modded_compiled, optimizers, state_spaces |
   bamba, bert, gemma4, gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, qwen3_next
 optimizer: muon + weight_dtype: 16 bits | 6 | precisions, short_convolutions | bert, gpt2, lfm2, llama
-optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
-optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
+optimizer: nadam + optimizer_in_backward: true | 2 | optimizers_more | llama
+optimizer: nadam + packing: true | 2 | optimizers_more | llama
+optimizer: nadam + padding: right | 3 | optimizers_more | gpt2, llama, t5
+optimizer: nadam + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: nadam + parallel.sharding: fsdp | 3 | optimizers_more_shared | gpt2, llama
+optimizer: nadam + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | gpt2
+optimizer: nadam + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
+optimizer: nadam + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: nadam + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: nadam + precision: mixed | 1 | optimizers_more_shared | mixtral
+optimizer: nadam + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: nadam + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: prodigy + optimizer_in_backward: true | 4 | optimizers_more | bert, gemma2, llama, mixtral
+optimizer: prodigy + packing: true | 2 | optimizers_more | llama
+optimizer: prodigy + padding: right | 1 | optimizers_more | mixtral
+optimizer: prodigy + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: prodigy + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: prodigy + quantization: nf4 | 1 | optimizers_more | llama
+optimizer: prodigy + weight_dtype: 16 bits | 1 | optimizers_more | gpt2
+optimizer: radam + optimizer_in_backward: true | 2 | optimizers_more | llama
+optimizer: radam + packing: true | 3 | optimizers_more, optimizers_more_shared | gemma2, gpt2, llama
+optimizer: radam + padding: right | 1 | optimizers_more | gemma2
+optimizer: radam + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: radam + parallel.sharding: zero2 | 2 | optimizers_more_shared | llama, mixtral
+optimizer: radam + precision: amp | 4 | optimizers_more | bert, gemma2, llama
+optimizer: radam + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: radam + precision: mixed | 1 | optimizers_more_shared | mixtral
+optimizer: radam + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
+optimizer: radam + weight_dtype: 16 bits | 1 | optimizers_more_shared | gpt2
+optimizer: radam + zero_grad: before-backward | 1 | optimizers_more | bert
+optimizer: rmsprop + optimizer_in_backward: true | 5 | optimizers, precisions | bert, llama
+optimizer: rmsprop + optimizer_state_dtype: fp32 | 4 | precisions | llama
 optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
 optimizer: rmsprop + parallel.sharding: fsdp | 5 | fully_shard_more, preference_shared | gemma3_images, glm4_moe,
   qwen3_vl, qwen_moe
@@ -2757,7 +3787,7 @@ optimizer: rmsprop + precision: amp | 143 | adapted, adapters_more, checkpoints,
   neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: fsdp | 3 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
-optimizer: rmsprop + precision: pure | 91 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
+optimizer: rmsprop + precision: pure | 89 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, policy, precisions, preference_shared, quantized, random, resnet, seq2seq, state_spaces,
   vision | bamba, bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, mixtral, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, resnet,
@@ -2768,6 +3798,46 @@ optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t
 optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted, more_families, pairs, precisions,
   quantized, tiled | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
   qwen_moe, resnet, roberta, t5, vit
+optimizer: rmsprop-32bit + optimizer_in_backward: true | 2 | other_optimizers | lfm2_moe, olmo2
+optimizer: rmsprop-32bit + precision: amp | 6 | other_optimizers | afmoe, lfm2_moe, llama, neox, opt
+optimizer: rmsprop-32bit + precision: pure | 1 | other_optimizers | whisper
+optimizer: rmsprop-32bit + quantization: int8 | 1 | other_optimizers | lfm2_moe
+optimizer: rmsprop-8bit + optimizer_in_backward: true | 4 | other_optimizers | llama, phi
+optimizer: rmsprop-8bit + packing: true | 1 | other_optimizers | olmo
+optimizer: rmsprop-8bit + padding: right | 1 | other_optimizers | granitemoehybrid
+optimizer: rmsprop-8bit + precision: amp | 4 | other_optimizers | arcee, gemma, llama, mixtral
+optimizer: rmsprop-8bit + precision: pure | 4 | other_optimizers | arcee, llama, mamba, olmo
+optimizer: rmsprop-8bit + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: rmsprop-8bit + trained_blocks: lisa | 1 | other_optimizers | mamba
+optimizer: schedule-free-adamw + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: schedule-free-adamw + padding: right | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-adamw + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + parallel.sharding: fsdp-grad-op | 3 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-adamw + precision: amp | 4 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: schedule-free-adamw + precision: fsdp | 2 | optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
+optimizer: schedule-free-adamw + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + zero_grad: before-backward | 1 | optimizers_more | llama
+optimizer: schedule-free-radam + optimizer_in_backward: true | 2 | optimizers_more | llama, mixtral
+optimizer: schedule-free-radam + padding: right | 2 | optimizers_more, optimizers_more_shared | llama, mixtral
+optimizer: schedule-free-radam + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-radam + parallel.sharding: fsdp | 3 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-radam + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: schedule-free-radam + precision: amp | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
+  llama
+optimizer: schedule-free-radam + precision: pure | 4 | optimizers_more | llama, mixtral
+optimizer: schedule-free-radam + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: schedule-free-radam + zero_grad: before-backward | 1 | optimizers_more_shared | llama
+optimizer: schedule-free-sgd + optimizer_in_backward: true | 1 | optimizers_more | llama
+optimizer: schedule-free-sgd + packing: true | 1 | optimizers_more | llama
+optimizer: schedule-free-sgd + padding: right | 2 | optimizers_more | llama, t5
+optimizer: schedule-free-sgd + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-sgd + precision: amp | 4 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: schedule-free-sgd + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-sgd + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: schedule-free-sgd + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: schedule-free-sgd + zero_grad: before-backward | 2 | optimizers_more | gemma2, mixtral
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.fsdp_version: 1 | 2 | zeroed_late_shared | gpt2, llama
@@ -2800,9 +3870,9 @@ optimizer: sgd + weight_dtype: 16 bits | 65 | adapters_more, halves, more_famili
   tiled_mlp, tiled_mlp_shared | apertus, bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4,
   gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd + zero_grad: before-backward | 10 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
-optimizer: sgd-momentum + optimizer_in_backward: true | 9 | optimizers, precisions, sharded_spaces | bamba, bert,
+optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions, sharded_spaces | bamba, bert,
   gpt2, llama
-optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
+optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 5 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + packing: true | 1 | short_convolutions | lfm2
 optimizer: sgd-momentum + padding: right | 4 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
@@ -2820,7 +3890,7 @@ optimizer: sgd-momentum + precision: amp | 208 | adapted, adapters, adapters_mor
   starcoder2, t5, torchvision_vit, vit, whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 249 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions,
   preference_shared, quantized, random, resnet, seq2seq, state_spaces, torchtune, torchtune_compiled,
   torchtune_taught, torchtune_units, torchvision, vision | bart, bert, bloom, clip, deepseek, exaone4, falcon under
@@ -2835,87 +3905,130 @@ optimizer: sgd-momentum + quantization: nf4-double | 7 | adapters, quantized | g
 optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, halves, more_families, pairs,
   precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
   llava, mixtral, mpt, neox, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
-optimizer_in_backward: true + packing: true | 9 | short_convolutions, state_spaces, stepped_shared | falcon_h1,
-  granitemoehybrid, lfm2, lfm2_moe, nemotron_h, phi
-optimizer_in_backward: true + padding: right | 5 | policy, sharded_spaces, short_convolutions | arcee, granite, lfm2
+optimizer: sgd-momentum-32bit + optimizer_in_backward: true | 1 | other_optimizers | phi
+optimizer: sgd-momentum-32bit + packing: true | 1 | other_optimizers | hunyuan_v1_dense
+optimizer: sgd-momentum-32bit + precision: amp | 4 | other_optimizers | mistral4, qwen_moe, t5, vit
+optimizer: sgd-momentum-32bit + precision: pure | 3 | other_optimizers | distilbert, hunyuan_v1_dense, roberta
+optimizer: sgd-momentum-32bit + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
+optimizer: sgd-momentum-32bit + tiled_mlp | 1 | other_optimizers | hunyuan_v1_dense
+optimizer: sgd-momentum-8bit + optimizer_in_backward: true | 2 | other_optimizers | mllama, roberta
+optimizer: sgd-momentum-8bit + packing: true | 1 | other_optimizers | ernie4_5
+optimizer: sgd-momentum-8bit + precision: amp | 5 | other_optimizers | gpt2, granite, granitemoehybrid, mllama,
+  roberta
+optimizer: sgd-momentum-8bit + precision: pure | 1 | other_optimizers | ernie4_5
+optimizer: sgd-momentum-8bit + quantization: int8 | 1 | other_optimizers | ernie4_5
+optimizer: sgd-momentum-8bit + quantization: nf4 | 1 | other_optimizers | bart
+optimizer: sgd-momentum-8bit + zero_grad: before-backward | 1 | other_optimizers | granitemoehybrid
+optimizer: stable-adamw + optimizer_in_backward: true | 3 | optimizers_more | gpt2, llama, neox
+optimizer: stable-adamw + packing: true | 2 | optimizers_more | llama
+optimizer: stable-adamw + padding: right | 2 | optimizers_more | llama, mixtral
+optimizer: stable-adamw + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
+optimizer: stable-adamw + parallel.sharding: fsdp | 1 | optimizers_more_shared | llama
+optimizer: stable-adamw + precision: amp | 9 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: stable-adamw + precision: pure | 5 | optimizers_more | gpt2, llama, neox
+optimizer: stable-adamw + weight_dtype: 16 bits | 2 | optimizers_more | gpt2
+optimizer_in_backward: true + optimizer_state_dtype: fp32 | 7 | precisions | bert, llama
+optimizer_in_backward: true + packing: true | 15 | optimizers_more, other_optimizers, short_convolutions,
+  state_spaces, stepped_shared | falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron, nemotron_h,
+  phi, seed_oss
+optimizer_in_backward: true + padding: right | 8 | optimizers_more, policy, sharded_spaces, short_convolutions |
+  arcee, granite, lfm2, llama, mixtral
 optimizer_in_backward: true + parallel.sharding: fsdp | 17 | preference_shared, sharded_spaces, stepped_shared |
   bamba, dbrx, deepseek, gemma4, glm4, granitemoehybrid, helium, lfm2, llama, llama4, nemotron_h, phi, qwen3_next,
   seed_oss
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | apertus, bamba
-optimizer_in_backward: true + precision: amp | 76 | adapted, checkpoints, galore, liger, optimizers, policy,
-  sharded_spaces, short_convolutions, state_spaces, stepped_shared, whisper | arcee, bamba, bert, falcon_h1, gemma2,
-  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, phi3, qwen_moe, seed_oss, whisper
+optimizer_in_backward: true + precision: amp | 126 | adapted, checkpoints, galore, liger, optimizers,
+  optimizers_more, other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, whisper
+  | arcee, bamba, bert, dbrx, ernie4_5, falcon_h1, gemma, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5, whisper
 optimizer_in_backward: true + precision: fsdp | 6 | preference_shared, sharded_spaces, stepped_shared | bamba,
   deepseek, gemma4, granitemoehybrid, llama
-optimizer_in_backward: true + precision: pure | 90 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
-  electra, galore, liger, linear, met, modernbert, optimizers, policy, precisions, preference_shared, sharded_spaces,
-  short_convolutions, state_spaces, stepped_shared | apertus, arcee, bamba, bert, dbrx, deberta_v2, distilbert,
-  electra, falcon_h1, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
-  llama4, ministral3, modernbert, nemotron_h, phi, qwen3_next
-optimizer_in_backward: true + quantization: int8 | 6 | adapted, short_convolutions, state_spaces | bamba,
-  granitemoehybrid, lfm2, lfm2_moe, llama
-optimizer_in_backward: true + quantization: nf4 | 7 | adapted, short_convolutions, state_spaces | falcon_h1,
-  granitemoehybrid, lfm2, lfm2_moe, phi3
-optimizer_in_backward: true + quantization: nf4-double | 1 | adapted | glm4
-optimizer_in_backward: true + weight_dtype: 16 bits | 8 | galore, liger, sharded_spaces, state_spaces | bamba, bert,
-  gpt2, llama, nemotron_h, olmo2
+optimizer_in_backward: true + precision: pure | 140 | adapted, block_kinds, checkpoints, dbrx, deberta_v2,
+  distilbert, electra, galore, liger, linear, met, modernbert, optimizers, optimizers_more, other_optimizers, policy,
+  precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared | apertus, arcee,
+  bamba, bert, dbrx, deberta_v2, distilbert, electra, falcon_h1, gemma, gemma3, gemma4, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, modernbert, nemotron_h, neox, olmo2,
+  phi, qwen3_next, t5
+optimizer_in_backward: true + qat: int4-mslk | 1 | other_optimizers | dbrx
+optimizer_in_backward: true + quantization: int8 | 10 | adapted, other_optimizers, short_convolutions, state_spaces |
+  bamba, granitemoehybrid, lfm2, lfm2_moe, llama, qwen3_next, stablelm
+optimizer_in_backward: true + quantization: nf4 | 8 | adapted, other_optimizers, short_convolutions, state_spaces |
+  falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, phi3
+optimizer_in_backward: true + quantization: nf4-double | 2 | adapted, other_optimizers | glm4, llama
+optimizer_in_backward: true + weight_dtype: 16 bits | 18 | galore, liger, other_optimizers, sharded_spaces,
+  state_spaces | bamba, bert, gpt2, llama, nemotron_h, neox, olmo2, phi, stablelm
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
-optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
+optimizer_state_dtype: fp32 + precision: pure | 21 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
-packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
-packing: true + parallel.sharding: fsdp | 1 | stepped_shared | phi
-packing: true + parallel.sharding: fsdp-grad-op | 2 | sharded_spaces, stepped_shared | apertus, lfm2
-packing: true + precision: amp | 67 | adapted, dbrx, fused_lora, liger, losses_more, masks, other_families,
-  short_convolutions, state_spaces | bamba, dbrx, deepseek, falcon_h1, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj,
-  granitemoehybrid, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron_h, neox, olmo2, qwen_moe
+packing: true + padding: right | 15 | liger, masks, optimizers_more, other_optimizers, state_spaces | exaone4,
+  gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
+packing: true + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
+packing: true + parallel.sharding: fsdp | 3 | optimizers_more_shared, stepped_shared | gpt2, llama, phi
+packing: true + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared, sharded_spaces, stepped_shared |
+  apertus, gpt2, lfm2, llama
+packing: true + precision: amp | 78 | adapted, dbrx, fused_lora, liger, losses_more, masks, optimizers_more,
+  optimizers_more_shared, other_families, other_optimizers, short_convolutions, state_spaces | arcee, bamba, dbrx,
+  deepseek, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj, granitemoehybrid, jamba, lfm2,
+  lfm2_moe, llama, minimax_m2, mistral4, nemotron, nemotron_h, neox, olmo2, qwen_moe, seed_oss
+packing: true + precision: fsdp | 1 | optimizers_more_shared | gpt2
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 80 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
-  state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4,
-  falcon_h1, gemma2, gemma4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4,
-  ministral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi, qwen3_next, seed_oss, stablelm, starcoder2
-packing: true + quantization: int8 | 3 | liger, state_spaces | bamba, falcon_h1, gemma3
+packing: true + precision: pure | 95 | block_kinds, decoders, liger, linear, losses_more, masks, optimizers_more,
+  other_optimizers, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba,
+  cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, phi,
+  qwen3_next, seed_oss, stablelm, starcoder2
+packing: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
+packing: true + quantization: int8 | 5 | liger, other_optimizers, state_spaces | bamba, ernie4_5, falcon_h1, gemma3,
+  llama
 packing: true + quantization: nf4 | 3 | short_convolutions | lfm2, lfm2_moe
-packing: true + quantization: nf4-double | 6 | adapted, liger, short_convolutions, state_spaces | bamba, falcon_h1,
-  lfm2, mixtral, phi3
+packing: true + quantization: nf4-double | 8 | adapted, liger, optimizers_more, other_optimizers, short_convolutions,
+  state_spaces | bamba, exaone4, falcon_h1, lfm2, llama, mixtral, phi3
 packing: true + teacher_logprobs | 1 | taught_from_file | llama
+packing: true + tiled_mlp | 2 | other_optimizers | hunyuan_v1_dense, llama
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
-packing: true + weight_dtype: 16 bits | 4 | fused_lora, losses_more | gpt2, llama
+packing: true + weight_dtype: 16 bits | 9 | fused_lora, losses_more, optimizers_more, optimizers_more_shared,
+  other_optimizers | arcee, gpt2, llama
 padding: right + parallel.fsdp_version: 1 | 3 | modernbert_shared | modernbert
 padding: right + parallel.sharding: ddp | 5 | modernbert_shared, preference_shared, replicated | glm4_moe, gpt_neo,
   llama, modernbert
-padding: right + parallel.sharding: fsdp | 20 | fully_shard_more, modernbert_shared, sharded_spaces, sharded_tiles |
-  bert, glm4_moe, gpt2, gpt_neo, lfm2, llama, mistral3, mllama, modernbert
-padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
+padding: right + parallel.sharding: fsdp | 21 | fully_shard_more, modernbert_shared, optimizers_more_shared,
+  sharded_spaces, sharded_tiles | bert, glm4_moe, gpt2, gpt_neo, lfm2, llama, mistral3, mllama, modernbert
+padding: right + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, optimizers_more_shared | gemma3_images,
+  gpt2, llama
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 191 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 202 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
-  more_families, other_families, padding, pairs, policy, preference, replicated, sharded_spaces, short_convolutions,
-  state_spaces, tiles | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama4, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, opt, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-padding: right + precision: fsdp | 9 | fully_shard_more, modernbert_shared, sharded_tiles | gemma3_images, gpt2,
-  llama, mistral3, mllama, modernbert
+  more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated, sharded_spaces,
+  short_convolutions, state_spaces, tiles, virtual_tokens | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: fsdp | 10 | fully_shard_more, modernbert_shared, optimizers_more_shared, sharded_tiles |
+  gemma3_images, gpt2, llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 177 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses_more, masks, met, modernbert, other_families, padding, pairs, pairs_beside, policy, preference,
-  preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles | afmoe, apertus, arcee, bart, bert,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo, olmo2, phi3, qwen2_vl,
-  qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right + precision: pure | 185 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses_more, masks, met, modernbert, optimizers_more, other_families, other_optimizers, padding, pairs,
+  pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles |
+  afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo,
+  olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right + qat: int4 | 1 | other_optimizers | cohere
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
 padding: right + quantization: nf4 | 9 | met, pairs, short_convolutions | bert, bloom, lfm2_moe, llama
-padding: right + quantization: nf4-double | 3 | liger, short_convolutions | lfm2, lfm2_moe, mixtral
-padding: right + weight_dtype: 16 bits | 4 | fused_lora, sharded_spaces, state_spaces | granitemoehybrid, lfm2,
-  llama, nemotron_h
+padding: right + quantization: nf4-double | 4 | liger, other_optimizers, short_convolutions | exaone4, lfm2,
+  lfm2_moe, mixtral
+padding: right + tiled_mlp | 1 | other_optimizers | cohere
+padding: right + weight_dtype: 16 bits | 7 | fused_lora, optimizers_more, optimizers_more_shared, sharded_spaces,
+  state_spaces | gpt2, granitemoehybrid, lfm2, llama, nemotron_h
+padding: right + zero_grad: before-backward | 1 | optimizers_more_shared | llama
 parallel.fsdp_units: ends + parallel.replicas | 14 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
 parallel.fsdp_units: ends + parallel.sharding: fsdp | 90 | fully_shard_more, sharded_units, titan_compiled,
@@ -2929,23 +4042,25 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 232 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 240 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases,
-  preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under
-  litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi under litgpt, phi3, qwen3_next, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 72 | flat_adapters, flat_host, flat_parameter,
-  preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_neo, granite, helium, lfm2, llama, nemotron, neox, olmo2, olmoe, opt, phi, qwen3_next, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 60 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, modernbert_shared, preference_shared, sharded_activations,
-  zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma, gemma3, gpt2, llama,
-  mixtral, modernbert, opt, phi3, qwen3_next, roberta
+  optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 76 | flat_adapters, flat_host, flat_parameter,
+  optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, nemotron, neox, olmo2, olmoe, opt, phi, qwen3_next,
+  roberta, vit
+parallel.fsdp_version: 1 + precision: amp | 64 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, modernbert_shared, optimizers_more_shared, preference_shared,
+  sharded_activations, zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma,
+  gemma3, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
 parallel.fsdp_version: 1 + precision: fsdp | 113 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, preference_shared, sharded_activations | cohere,
-  dbrx, deberta_v2, electra, falcon under litgpt, gemma2, gemma4, glm, gpt2, gpt_neo, llama, llama under litgpt,
-  modernbert, mpt under llm-foundry, neox, neox under litgpt, olmo, olmoe, opt, phi under litgpt, phi3, qwen3_next
+  flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, optimizers_more_shared, preference_shared,
+  sharded_activations | cohere, dbrx, deberta_v2, electra, falcon under litgpt, gemma2, gemma4, glm, gpt2, gpt_neo,
+  llama, llama under litgpt, modernbert, mpt under llm-foundry, neox, neox under litgpt, olmo, olmoe, opt, phi under
+  litgpt, phi3, qwen3_next
 parallel.fsdp_version: 1 + precision: pure | 90 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, litgpt_flat, modernbert_shared, older_releases, preference_shared,
   sharded_activations, zeroed_late_shared | bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, exaone4,
@@ -2956,8 +4071,9 @@ parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma,
 parallel.fsdp_version: 1 + trained_blocks: badam | 1 | preference_shared | olmoe
 parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
 parallel.fsdp_version: 1 + transformers_version: older code | 12 | older_releases | llama, mixtral
-parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
-parallel.fsdp_version: 1 + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
+parallel.fsdp_version: 1 + weight_dtype: 16 bits | 37 | flat_adapters, optimizers_more_shared | bert, gemma2, glm,
+  gpt2, llama, phi3
+parallel.fsdp_version: 1 + zero_grad: before-backward | 11 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
 parallel.replicas + parallel.sharding: fsdp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, neox, phi3
@@ -2994,25 +4110,26 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 195 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 201 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt,
-  modernbert_shared, preference_shared, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, whisper_shared, zeroed_late_shared | apertus, arcee,
-  bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 480 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  modernbert_shared, optimizers_more_shared, preference_shared, replicas, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, whisper_shared,
+  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
+  vit, whisper
+parallel.sharding: fsdp + precision: fsdp | 482 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
-  modernbert_shared, other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
-  titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, whisper
+  modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, whisper
 parallel.sharding: fsdp + precision: pure | 344 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
   litgpt, litgpt_flat, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared,
@@ -3035,19 +4152,19 @@ parallel.sharding: fsdp + quantization: nf4-double | 25 | flat_adapters, sharded
 parallel.sharding: fsdp + trained_blocks: lisa | 9 | sharded_more | bert, gemma2, gpt2, llama, mixtral, neox
 parallel.sharding: fsdp + transformers_version: experts as modules | 12 | older_releases | mixtral
 parallel.sharding: fsdp + transformers_version: older code | 24 | older_releases | llama, mixtral
-parallel.sharding: fsdp + weight_dtype: 16 bits | 56 | flat_adapters, fully_shard_more, fused_lora_shared,
-  preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2,
-  lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
-parallel.sharding: fsdp + zero_grad: before-backward | 20 | zeroed_late_shared | gpt2, llama
-parallel.sharding: fsdp-grad-op + precision: amp | 61 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, preference_shared, sharded_activations, sharded_bits,
-  sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert, cohere, gemma, gemma2, gemma3,
-  gpt2, llama, nemotron, opt, qwen_moe, roberta, stablelm, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 85 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert, cohere,
-  falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama, nemotron, neox, olmoe,
-  opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+parallel.sharding: fsdp + weight_dtype: 16 bits | 66 | flat_adapters, fully_shard_more, fused_lora_shared,
+  optimizers_more_shared, preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2,
+  gemma3, glm, gpt2, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
+parallel.sharding: fsdp + zero_grad: before-backward | 22 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
+parallel.sharding: fsdp-grad-op + precision: amp | 63 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared,
+  sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert,
+  cohere, gemma, gemma2, gemma3, gpt2, llama, nemotron, opt, qwen_moe, roberta, stablelm, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 90 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
+  bert, cohere, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama,
+  nemotron, neox, olmoe, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 parallel.sharding: fsdp-grad-op + precision: pure | 91 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, preference_shared, rounded_shared, sharded_activations,
   sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, bamba, bert, bloom, cohere,
@@ -3061,59 +4178,62 @@ parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2,
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + trained_blocks: badam | 1 | preference_shared | olmoe
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
-parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fully_shard_more, fused_lora_shared,
-  sharded_bits, sharded_spaces | bamba, gpt2, llama
+parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 19 | flat_adapters, fully_shard_more, fused_lora_shared,
+  optimizers_more_shared, sharded_bits, sharded_spaces | bamba, gpt2, llama
+parallel.sharding: fsdp-grad-op + zero_grad: before-backward | 1 | optimizers_more_shared | llama
 parallel.sharding: zero1 + precision: mixed | 80 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
   deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
   modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 + precision: mixed | 94 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
-  zero_adapters | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, jamba, llama, mistral3, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, stablelm, t5, vit, whisper
+parallel.sharding: zero2 + precision: mixed | 95 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 229 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
-  zero_adapters, zero_offload | afmoe, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon,
-  falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero3 + precision: mixed | 234 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra,
+  ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
+  granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-precision: amp + qat: fp8 | 4 | rounded, rounded_shared | falcon, gemma, llama, olmo2
-precision: amp + qat: int4 | 3 | rounded | gemma, llama, phi
-precision: amp + qat: int4-mslk | 4 | rounded | bert, bloom, llama, qwen_moe
-precision: amp + qat: int4-mslk-fp8 | 3 | rounded | ernie4_5, llama, neox
+precision: amp + qat: fp8 | 5 | other_optimizers, rounded, rounded_shared | deberta_v2, falcon, gemma, llama, olmo2
+precision: amp + qat: int4 | 4 | other_optimizers, rounded | gemma, gpt2, llama, phi
+precision: amp + qat: int4-mslk | 5 | other_optimizers, rounded | bert, bloom, dbrx, llama, qwen_moe
+precision: amp + qat: int4-mslk-fp8 | 4 | other_optimizers, rounded | ernie4_5, llama, neox, roberta
 precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 90 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
-  pairs_beside, quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
-  nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, whisper
-precision: amp + quantization: nf4 | 161 | adapted, adapters, block_kinds, compile_beside, dbrx, deberta_v2,
-  decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, older_releases,
-  other_families, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, taught_from_file,
-  whisper | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, whisper
-precision: amp + quantization: nf4-double | 106 | adapted, adapters, compile_beside, dbrx, distilbert, flat_adapters,
-  fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases, pairs, policy,
-  quantized, sharded_bits, short_convolutions, state_spaces, tiled | apertus, arcee, bloom, cohere, dbrx, distilbert,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox,
-  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+precision: amp + quantization: int8 | 105 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+  met, optimizers_more, other_optimizers, pairs, pairs_beside, quantized, short_convolutions, state_spaces, whisper |
+  bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe,
+  llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  stablelm, t5, whisper
+precision: amp + quantization: nf4 | 172 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+  deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert,
+  older_releases, other_families, other_optimizers, pairs, pairs_beside, quantized, sharded_bits, short_convolutions,
+  state_spaces, taught_from_file, virtual_tokens, whisper | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
+  glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llava, minimax_m2,
+  ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+precision: amp + quantization: nf4-double | 117 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
+  flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
+  other_optimizers, pairs, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled | apertus, arcee,
+  bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5
 precision: amp + teacher_logprobs | 3 | taught_from_file | llama
-precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
-  gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
+precision: amp + tiled_mlp | 57 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
+  gemma2, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
 precision: amp + trained_blocks: badam | 9 | policy, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid,
   llama, nemotron_h, neox
 precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces, turns | llama, mixtral, nemotron_h,
@@ -3121,18 +4241,19 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 888 | adapted, adapters, adapters_more, block_kinds, decoders, distilbert,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
-  met, modernbert, more_families, older_releases, optimizers, pairs, pairs_beside, policy, precisions,
-  preference_shared, quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, whisper | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama4, llava, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+precision: amp + weight_dtype: 16 bits | 976 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+  decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger,
+  linear, losses_more, met, modernbert, more_families, older_releases, optimizers, optimizers_more,
+  optimizers_more_shared, other_optimizers, pairs, pairs_beside, policy, precisions, preference_shared, quantized,
+  rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
+  ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+precision: amp + zero_grad: before-backward | 24 | optimizers_more, optimizers_more_shared, other_optimizers,
+  whisper, zeroed_late, zeroed_late_shared | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, qwen3_next,
   whisper
-precision: amp + zero_grad: before-backward | 15 | whisper, zeroed_late, zeroed_late_shared | gpt2, llama, mixtral,
-  neox, whisper
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + qat: mxfp4 | 4 | rounded_shared | llama
@@ -3140,67 +4261,77 @@ precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + trained_blocks: badam | 1 | preference_shared | olmoe
 precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, llama
-precision: fsdp + weight_dtype: 16 bits | 49 | flat_adapters, fully_shard_more, preference_shared, sharded_bits,
-  sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, ministral3, phi, phi3
+precision: fsdp + weight_dtype: 16 bits | 58 | flat_adapters, fully_shard_more, optimizers_more_shared,
+  preference_shared, sharded_bits, sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, ministral3, phi,
+  phi3
+precision: fsdp + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
 precision: mixed + quantization: nf4 | 3 | preference_zero, zero | gemma2, qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
-precision: pure + qat: int4 | 17 | rounded, torchtune_rounded | gemma3, gpt2, llama, llama under torchtune
+precision: pure + qat: int4 | 18 | other_optimizers, rounded, torchtune_rounded | cohere, gemma3, gpt2, llama, llama
+  under torchtune
 precision: pure + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, granite, llama
 precision: pure + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
 precision: pure + qat: int4-tinygemm | 5 | torchtune_rounded | llama under torchtune
-precision: pure + qat: int8 | 2 | rounded | mixtral, roberta
+precision: pure + qat: int8 | 3 | other_optimizers, rounded | hunyuan_v1_dense, mixtral, roberta
 precision: pure + qat: mxfp4 | 7 | rounded | granite, llama, qwen_moe
 precision: pure + qat: nvfp4 | 3 | rounded | llama, neox
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 44 | adapters, dbrx, deberta_v2, distilbert, electra, images, liger, met,
-  modernbert, pairs, preference_shared, quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx,
-  deberta_v2, distilbert, electra, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llava, modernbert, mpt, neox, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 90 | adapted, adapters, flat_adapters, images, litgpt, met, older_releases,
-  pairs, pairs_beside, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | arcee, bart,
-  bert, bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 63 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt,
-  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, stepped_shared,
-  whisper | bart, bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5,
-  whisper
+precision: pure + quantization: int8 | 53 | adapter_kinds, adapters, dbrx, deberta_v2, distilbert, electra, images,
+  liger, met, modernbert, optimizers_more, other_optimizers, pairs, preference_shared, quantized, short_convolutions,
+  state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5, falcon_h1, gemma2, gemma3,
+  glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, modernbert, mpt, neox, olmo, phi, phi3, qwen3_vl,
+  t5, whisper
+precision: pure + quantization: nf4 | 99 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
+  older_releases, optimizers_more, pairs, pairs_beside, policy, quantized, sharded_bits, short_convolutions,
+  state_spaces, tiled, tiles | arcee, bart, bert, bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava, mistral3,
+  mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4-double | 74 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
+  litgpt, older_releases, optimizers_more, other_optimizers, pairs, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, stepped_shared, virtual_tokens, whisper | bart, bloom, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
+  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5, whisper
 precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
-precision: pure + tiled_mlp | 6 | tiled_mlp, tiled_mlp_shared | ernie4_5, gemma, llama, seed_oss
-precision: pure + trained_blocks: badam | 10 | policy, short_convolutions, state_spaces, turns | bamba, lfm2, llama,
-  nemotron_h, neox, phi, phi3
-precision: pure + trained_blocks: lisa | 11 | sharded_more, short_convolutions, state_spaces, turns | gemma, lfm2,
-  nemotron_h, neox, olmo2, phi, phi3
+precision: pure + tiled_mlp | 10 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, ernie4_5, gemma,
+  hunyuan_v1_dense, llama, olmo, olmo2, seed_oss
+precision: pure + trained_blocks: badam | 16 | other_optimizers, policy, short_convolutions, state_spaces, turns |
+  bamba, lfm2, llama, nemotron_h, neox, phi, phi3
+precision: pure + trained_blocks: lisa | 13 | other_optimizers, sharded_more, short_convolutions, state_spaces, turns
+  | electra, gemma, lfm2, mamba, nemotron_h, neox, olmo2, phi, phi3
 precision: pure + transformers_version: experts as modules | 34 | older_releases | mixtral, olmoe, qwen_moe
 precision: pure + transformers_version: older code | 88 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: pure + zero_grad: before-backward | 40 | zeroed_late, zeroed_late_shared | gpt2, llama, mixtral, neox
+precision: pure + zero_grad: before-backward | 42 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
+  mixtral, neox
 qat: fp8 + weight_dtype: 16 bits | 2 | rounded | falcon, olmo2
+qat: int4 + tiled_mlp | 1 | other_optimizers | cohere
 qat: int4 + weight_dtype: 16 bits | 3 | rounded | gemma, llama, phi
 qat: int4-mslk + weight_dtype: 16 bits | 3 | rounded | bloom, llama, qwen_moe
 qat: int4-mslk-fp8 + weight_dtype: 16 bits | 2 | rounded | ernie4_5, llama
+qat: int8 + tiled_mlp | 1 | other_optimizers | hunyuan_v1_dense
 qat: int8 + weight_dtype: 16 bits | 2 | rounded | cohere, gemma2
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
-quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,
+quantization: int8 + tiled_mlp | 2 | other_optimizers | llama, olmo
+quantization: int8 + weight_dtype: 16 bits | 39 | adapter_kinds, adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
+quantization: int8 + zero_grad: before-backward | 2 | optimizers_more | llama
 quantization: nf4 + teacher_logprobs | 1 | taught_from_file | llama
 quantization: nf4 + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4 + transformers_version: older code | 6 | older_releases | falcon, mixtral, olmoe, qwen_moe
-quantization: nf4 + weight_dtype: 16 bits | 71 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
-  older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file | apertus, arcee,
-  bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, ministral3, mixtral, nemotron, neox, olmo, olmoe, opt, qwen3_5, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm
+quantization: nf4 + weight_dtype: 16 bits | 80 | adapter_kinds, adapters, block_kinds, decoders, flat_adapters,
+  fused_lora, linear, older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
+  taught_from_file, virtual_tokens | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm,
+  gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron, neox, olmo, olmoe,
+  opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm
 quantization: nf4-double + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4-double + transformers_version: older code | 9 | older_releases | falcon, mixtral, olmoe, qwen_moe
-quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_adapters, fused_lora,
+quantization: nf4-double + weight_dtype: 16 bits | 65 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora,
   fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
@@ -3212,4 +4343,5 @@ transformers_version: experts as modules + transformers_version: older code | 66
   qwen_moe
 transformers_version: experts as modules + weight_dtype: 16 bits | 4 | older_releases | mixtral, olmoe, qwen_moe
 transformers_version: older code + weight_dtype: 16 bits | 4 | older_releases | mixtral, olmoe, qwen_moe
+weight_dtype: 16 bits + zero_grad: before-backward | 2 | optimizers_more_shared | gpt2
 """
