@@ -24,7 +24,10 @@ TRAINING_LOOP = {"vramplan.replay.techniques.clipping": "clip", "vramplan.replay
 """What tensors are named for that the training loop makes in its step; what it makes beside the model is the loss's."""
 
 ENGINE = "vramplan.replay.autograd"
-HELPERS = ("output_embedding", "next_tokens", "head_and_loss", "causal_lm_output", "output_with_images", "project")
+HELPERS = (
+    *("output_embedding", "next_tokens", "head_and_loss", "causal_lm_output", "output_with_images", "project"),
+    "words",
+)
 CORES = (
     "vramplan.replay.models.cores",
     "vramplan.replay.models.recomputed",
