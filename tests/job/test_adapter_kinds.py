@@ -201,3 +201,22 @@ def test_bone_is_miss() -> None:
 def test_adalora_says_what_a_task_adds() -> None:
     job = build_job({**KEYS, "adapter": {"kind": "adalora", "rank": 4, "targets": LAYER}})
     assert any("task_type" in one for one in job.composed)
+
+
+@pytest.mark.contract
+def test_a_layer_that_never_runs_has_no_flat_unit() -> None:
+    """Mamba multiplies by the weight of dt_proj, so that no gradient comes to an adapter over it."""
+    keys = {"model": "mamba-130m", "gpu": "8xh100", "sequence_length": 64, "precision": "pure-bf16"}
+    shared = {"parallel": {"sharding": "fsdp", "fsdp_version": 1}}
+    for kind in ("lora", "oft"):
+        with pytest.raises(InputError, match="over dt_proj, which never runs"):
+            build_job({**keys, **shared, "adapter": {"kind": kind, "targets": ["in_proj", "dt_proj"]}})
+        build_job({**keys, **shared, "adapter": {"kind": kind, "targets": ["in_proj"]}})
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
+def test_virtual_tokens_are_none_of_zero_s_parts(stage: str) -> None:
+    keys = {**KEYS, "adapter": {"kind": "prompt-tuning"}, "precision": "mixed-bf16"}
+    with pytest.raises(InputError, match=f"{stage} is not modelled with prompt-tuning"):
+        build_job({**keys, "parallel": {"data": 2, "sharding": stage}})

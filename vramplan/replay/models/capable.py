@@ -41,6 +41,12 @@ def no_flat_parameters(name: str) -> str | None:
     return reason
 
 
+def read_weights(name: str) -> tuple[str, ...]:
+    """Layers of whose weights the family's code makes products by itself, so that an adapter over them never runs."""
+    found: tuple[str, ...] = own(name, "read_weights", ())
+    return found
+
+
 def no_flat_training(name: str) -> str | None:
     """Why FSDP1 cannot train the family's own weights; None where it can. Beneath an adapter none of them is."""
     reason: str | None = own(name, "no_flat_training", None)

@@ -73,6 +73,7 @@ class Mamba(Recurrent):
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
     all_linear_beyond_lora = True  # tuners/tuners_utils.py, _check_lora_target_modules_mamba, looks at LoRA and its kin
     not_adapted = ("out_proj",)
+    read_weights = ("dt_proj",)  # of layers that it does not call
 
     @staticmethod
     def no_quantization(shape: ModelShape) -> str | None:

@@ -13,6 +13,7 @@ from vramplan.options.words import (
     pattern_word,
 )
 from vramplan.replay.models import prefetches_after, shares_by_itself
+from vramplan.replay.models.capable import read_weights
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
@@ -152,6 +153,9 @@ def _of_leaves(job: ResolvedJob) -> str:
         return ""
     if job.model.published_family is not None:
         return f"{adapter.kind} of {job.runtime.name}'s own code"
+    idle = next((name for name in read_weights(job.model.family) if is_target(name, adapter.targets)), None)
+    if idle is not None:  # a unit that no gradient comes to
+        return f"{adapter.kind} over {idle}, which never runs,"
     return "" if KINDS[adapter.kind].own_modules else adapter.kind
 
 
