@@ -8,6 +8,7 @@ VramplanError
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from vramplan.tuples import NamedTuple
 
@@ -59,10 +60,20 @@ MOST_NEAR = 3  # words that a hint names
 
 
 def closest(word: str, known: Iterable[str], most: int, cutoff: float) -> list[str]:
-    """The known words that are like a word, the closest first. `cutoff`: that of difflib."""
+    """The known words that are like a word, the closest first; of equally close ones that which begins as it does.
+
+    `cutoff`: that of difflib.
+    """
     import difflib  # only a mistake pays for it
 
-    return difflib.get_close_matches(word, list(known), n=most, cutoff=cutoff)
+    words = list(known)
+    found = difflib.get_close_matches(word, words, n=max(len(words), 1), cutoff=cutoff)
+    return sorted(found, key=lambda one: _unlikeness(one, word, difflib.SequenceMatcher))[:most]
+
+
+def _unlikeness(one: str, word: str, matcher: Any) -> tuple[float, int]:
+    alike = next((place for place, (own, other) in enumerate(zip(one, word, strict=False)) if own != other), len(word))
+    return -matcher(None, one, word).ratio(), -alike
 
 
 def near_matches(

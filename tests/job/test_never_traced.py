@@ -25,7 +25,6 @@ COMPILED: list[tuple[dict[str, Any], str]] = [
     ({"model": "falcon-rw-1b"}, "compile true was never traced with falcon"),
     ({"model": "vit-base-patch16-224", "sequence_length": None}, "compile true was never traced with vit"),
     ({"loss": "fused"}, "compile true was never traced together with loss fused"),
-    ({"loss": "chunked:8"}, "compile true was never traced together with loss chunked:8"),
     ({"attention": "eager"}, "compile true was never traced with attention eager"),
     ({"model": "bert-base-uncased", "loss": "classification"}, "compile true was never traced with a classifier"),
     ({"runtime": "litgpt"}, "compile true was never traced with llama under litgpt"),
@@ -51,13 +50,13 @@ def test_a_compiled_step_is_composed_and_says_so(keys: dict[str, Any], sentence:
     assert compiled.peak.saved_bytes <= eager.peak.saved_bytes
 
 
-T5 = {"model": "t5-small", "activation_checkpointing": "full"}  # whose blocks hand over a bias beside hidden states
+BART = {"model": "bart-base", "activation_checkpointing": "full"}
 RESNET = {"model": "resnet-18", "sequence_length": None}
 LLAVA = {"model": "llava-1.5-7b", "gpu": "h200", "sequence_length": 640}
 
 
 @pytest.mark.sweep(3)
-@pytest.mark.parametrize("keys", [T5, RESNET, LLAVA], ids=lambda keys: str(keys["model"]))
+@pytest.mark.parametrize("keys", [BART, RESNET, LLAVA], ids=lambda keys: str(keys["model"]))
 def test_activations_on_the_host_of_other_code_leave_the_device_and_say_so(keys: dict[str, Any]) -> None:
     there, away = answered(**keys), answered(**keys, offload=["activations"])
     assert any("offload activations was never traced with" in one for one in away.warnings)

@@ -25,6 +25,7 @@ DEVICE_ALONE = {
     *("tiled_mlp", "tiled_mlp_shared"),
     *("sharded_spaces", "state_spaces", "short_convolutions"),
     *("distilbert", "dbrx", "deberta_v2", "electra", "whisper", "modernbert", "other_families", "other_optimizers"),
+    *("optimizers_more", "optimizers_more_shared"),
 }
 """Files whose traces did not look at the memory of the host."""
 

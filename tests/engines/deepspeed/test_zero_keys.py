@@ -76,7 +76,7 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding ddp --gpus 4 --offload-parameters-device nvme", "device", "belongs to"),
         ("--sharding zero2 --gpus 4 --offload parameters", "offload", "not modelled"),
         ("--sharding zero2 --gpus 4 --offload gradients", "offload", "optimizer that steps them"),
-        ("--offload optimizer", "offload", "not modelled"),
+        ("--runtime pytorch --offload optimizer", "offload", "not modelled"),
         ("--runtime deepspeed --sharding none", "sharding", "one of ddp, zero1, zero2, zero3"),
         ("--sharding zero2 --gpus 4 --gradient-as-bucket-view", "gradient_as_bucket_view", "belongs to"),
     ],

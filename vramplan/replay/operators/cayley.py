@@ -10,7 +10,10 @@ from vramplan.replay.tensors import INT32, Tensor
 def solve(a: Tensor, b: Tensor) -> Tensor:
     """`torch.linalg.solve(a, b, left=False)` of square matrices [n, r, r]: new; what the library takes is left out.
 
-    Saves `a`, `out`, the factors of a and their pivots.
+    Saves `a`: the system is solved again, transposed, for the gradient of b.
+    Saves `out`: the gradient of a is that of b times the result.
+    Saves `factors`: of a, with which the transposed system is solved.
+    Saves `pivots`: of the factors.
     Backward: the gradient of b is the solution of the transposed system; then its product with the result, and that
     negated.
     Source: tools/autograd/derivatives.yaml, _linalg_solve_ex; torch/csrc/autograd/FunctionsManual.cpp,

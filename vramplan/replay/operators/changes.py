@@ -63,7 +63,7 @@ def hadamard(w1a: Parameter, w1b: Parameter, w2a: Parameter, w2b: Parameter) -> 
     """The product, element by element, of two products of thin matrices, times a number: new.
 
     Autocast casts the four, and keeps the casts, of which no gradient comes through.
-    Saves all four as they are.
+    Saves `weights`: all four as they are, for the other product and the gradients of the pair.
     Backward: outside of autocast. The incoming gradient times the number; then for each pair the other product, which
     the gradient is multiplied by, and from that the gradients of the pair. The second such product is made while the
     first is there.
@@ -143,7 +143,8 @@ def sub(a: Tensor, b: Tensor) -> Tensor:
 def column_norms(x: Tensor) -> Tensor:
     """`x.norm(dim=0)` of a matrix: new, one number for each column; autocast to fp32.
 
-    Saves `x` and `out`: the gradient is x over the norm times the incoming one.
+    Saves `x`: the gradient is x over the norm times the incoming one.
+    Saves `out`: it is that norm.
     Backward: the quotient and where the norm is 0 are there beside the result.
     Source: tools/autograd/derivatives.yaml, linalg_vector_norm; FunctionsManual.cpp, norm_backward.
     """
@@ -205,7 +206,9 @@ def inverse_fft(spectrum: Tensor, outputs: int, inputs: int) -> Tensor:
 def scaled_bases(bases: Tensor, rows: Parameter, columns: Parameter) -> Tensor:
     """`rows[:, :, None] * bases * columns[None]` of [r, n], [r, 1, d] and [n, d], as one function: new, [r, n, d].
 
-    Saves the three.
+    Saves `bases`: both gradients are the incoming one times them.
+    Saves `rows`: the gradient of the columns has them as a factor.
+    Saves `columns`: the gradient of the rows has them as a factor.
     Backward: for the rows, then for the columns, the incoming gradient times the bases, and of that one product; the
     former goes before the latter is made.
     Source: peft 0.21.2, tuners/randlora/layer.py, UniqueBaseGrad.

@@ -340,7 +340,10 @@ def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Paramete
 
 
 def new_of_each(tape: Tape, operator: str, parameters: Sequence[Parameter]) -> list[Tensor]:
-    """One tensor for every parameter, each copy counted."""
+    """One tensor for every parameter, each copy counted.
+
+    Source: aten/src/ATen/native/cuda/ForeachUnaryOp.cu and ForeachBinaryOpScalar.cu, which give a list of new tensors.
+    """
     return [
         tape.several(operator, parameter.shape, parameter.dtype, copies_of(tape, parameter)) for parameter in parameters
     ]

@@ -57,7 +57,10 @@ def step(tape: Tape, parameters: Sequence[Parameter]) -> None:
 
 
 def root_mean_square(tape: Tape, *, clipped: bool = False) -> None:
-    """A norm and its quotient, and where the update is clipped by it one more."""
+    """A norm and its quotient, and where the update is clipped by it one more.
+
+    Source: transformers/optimization.py, Adafactor._rms and Adafactor.step.
+    """
     norm = tape.new("linalg_vector_norm", (), FP32, False)
     quotient = tape.new("div", (), FP32, False)
     del norm
@@ -67,7 +70,10 @@ def root_mean_square(tape: Tape, *, clipped: bool = False) -> None:
 
 
 def estimate_of(tape: Tape, shape: Shape) -> Tensor:
-    """The update, before the gradient comes in: of the factors of a matrix, or of the variance of a vector."""
+    """The update, before the gradient comes in: of the factors of a matrix, or of the variance of a vector.
+
+    Source: transformers/optimization.py, Adafactor._approx_sq_grad and Adafactor.step.
+    """
     if len(shape) < 2:
         return tape.new("rsqrt", shape, FP32, False)
     rows, columns = adafactor_shapes(shape)

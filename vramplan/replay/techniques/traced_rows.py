@@ -50,13 +50,13 @@ activation_checkpointing: selective | 358 | adapted, block_kinds, dbrx, decoders
   gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense,
   lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi,
   phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
-activation_checkpointing: selective-layer | 156 | fully_shard_more, fused_lora, liger, losses, more_families,
-  optimizers_more, optimizers_more_shared, other_optimizers, policy, preference_shared, replicated, selective,
-  seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled, titan_replicas, titan_units, zero | arcee,
-  bamba, bert, cohere2, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under
-  torchtitan, mistral, mixtral, nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba,
-  bert, cohere, falcon, falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
-  mixtral, nemotron, nemotron_h, olmo2, phi3, roberta, t5
+activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, liger, losses, more_families,
+  optimizers_more, other_optimizers, policy, preference_shared, replicated, selective, seq2seq, short_convolutions,
+  state_spaces, tiled, titan, titan_compiled, titan_replicas, titan_units, zero | arcee, bamba, bert, cohere2, falcon,
+  falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mistral, mixtral,
+  nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
+  falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
+  nemotron_h, olmo2, phi3, roberta, t5
 activation_checkpointing: selective-op | 720 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
   optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
@@ -170,7 +170,7 @@ adapter: randlora | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mix
   gpt2, llama, mixtral, phi
 adapter: vera | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2,
   llama, mixtral, phi
-checkpoint_reentrant: true | 518 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+checkpoint_reentrant: true | 515 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, pairs, policy, preference_shared, replicated,
   sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file, tiled, tiled_mlp,
@@ -291,16 +291,16 @@ loss: dpo | 341 | losses_more, optimizers_more, pairs, preference, preference_sh
 loss: fp32-logits | 56 | distilbert, losses, modernbert, returned, titan, titan_replicas, titan_units, whisper |
   bert, distilbert, llama, llama under torchtitan, modernbert, whisper | bert, distilbert, llama, llama under
   torchtitan, modernbert, whisper
-loss: fused | 284 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, images,
-  liger, linear, losses, losses_more, met, more_families, optimizers_more, optimizers_more_shared, other_optimizers,
-  quantized, short_convolutions, state_spaces, tiles, virtual_tokens | apertus, arcee, bamba, bloom, dbrx,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt,
-  nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba,
-  bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
-  gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo,
-  opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: fused | 283 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, images,
+  liger, linear, losses, losses_more, met, more_families, optimizers_more, other_optimizers, quantized,
+  short_convolutions, state_spaces, tiles, virtual_tokens | apertus, arcee, bamba, bloom, dbrx, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt, nemotron,
+  nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba, bloom, dbrx,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
@@ -324,7 +324,7 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 913 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 912 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
   images, liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, optimizers_more,
   optimizers_more_shared, other_optimizers, policy, precisions, preference_shared, preference_zero, replicated,
@@ -343,7 +343,7 @@ max_gradient_norm | 913 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared
   llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5, torchvision_vit,
   vit, whisper
-offload: activations | 743 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+offload: activations | 742 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
   modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy,
   preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
@@ -384,7 +384,7 @@ optimizer: adafactor | 214 | adapted, adapter_kinds, adapters_more, block_kinds,
   deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, lfm2,
   lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, phi, qwen3_next,
   qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
-optimizer: adagrad | 14 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+optimizer: adagrad | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
   bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: adagrad-32bit | 11 | other_optimizers | exaone4, gpt2, lfm2_moe, llama, mistral, olmo2, qwen2,
   qwen3_5_moe_text, qwen3_moe, t5 | exaone4, gpt2, lfm2_moe, llama, olmo2, qwen3_next, qwen_moe, t5
@@ -430,13 +430,13 @@ optimizer: ademamix-8bit-paged | 15 | other_optimizers | bamba, bert, gemma, gpt
   qwen3_next, qwen_moe
 optimizer: ademamix-paged | 14 | other_optimizers | bert, cohere, gemma, helium, olmo2, phi, qwen2, qwen3_moe,
   stablelm, t5, vit, xlm-roberta | bert, cohere, gemma, helium, llama, olmo2, phi, qwen_moe, roberta, stablelm, t5, vit
-optimizer: adopt | 14 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
+optimizer: adopt | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
   bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: apollo-adamw | 15 | other_optimizers, preference_shared | bamba, gemma, llama, olmo2, phi, qwen2, t5 |
   bamba, gemma, llama, olmo2, phi, t5
 optimizer: asgd | 16 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
   llama, mixtral, t5
-optimizer: came | 14 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
+optimizer: came | 13 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
   llama, mixtral, t5
 optimizer: galore-adafactor | 29 | other_optimizers | bert, cohere2, deepseek_v2, gemma, gpt2, granitemoehybrid,
   jamba, llama, mixtral, olmo2, phi, qwen2, qwen2_moe, smollm3, stablelm, t5 | bert, cohere, deepseek, gemma, gpt2,
@@ -500,7 +500,7 @@ optimizer: rmsprop-32bit | 9 | other_optimizers | afmoe, gpt_neox, lfm2_moe, lla
   lfm2_moe, llama, neox, olmo2, opt, whisper
 optimizer: rmsprop-8bit | 15 | other_optimizers | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral,
   olmo, phi, qwen2 | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral, olmo, phi
-optimizer: schedule-free-adamw | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+optimizer: schedule-free-adamw | 12 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
   qwen2 | bert, gemma2, gpt2, llama, mixtral
 optimizer: schedule-free-radam | 15 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
   qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
@@ -553,7 +553,7 @@ optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deb
   granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, modernbert, nemotron,
   nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 optimizer_state_dtype: fp32 | 25 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 235 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
+packing: true | 234 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
   masks, optimizers_more, optimizers_more_shared, other_families, other_optimizers, sharded_spaces,
   short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, cohere2, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm4,
@@ -584,7 +584,7 @@ padding: right | 557 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilb
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 316 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.fsdp_version: 1 | 312 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared,
   preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2, dbrx, deberta-v2,
   deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
@@ -609,7 +609,7 @@ parallel.sharding: ddp | 186 | dbrx_shared, deberta_v2_shared, distilbert_shared
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
   under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
   stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1135 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1133 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -629,7 +629,7 @@ parallel.sharding: fsdp | 1135 | dbrx_shared, deberta_v2_shared, distilbert_shar
   torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, vit, whisper
-parallel.sharding: fsdp-grad-op | 313 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 311 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, optimizers_more_shared, preference_shared, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee,
   bamba, bert, bloom, cohere, cohere2, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
@@ -667,7 +667,7 @@ parallel.sharding: zero3 | 245 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4878 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 4877 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -839,7 +839,7 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 1034 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+weight_dtype: 16 bits | 1033 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, modernbert, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared,
   other_optimizers, pairs, pairs_beside, policy, precisions, preference_shared, quantized, rounded, sharded_bits,
@@ -1313,7 +1313,6 @@ activation_checkpointing: selective-layer + adapter: dora | 3 | optimizers_more,
   lfm2_moe
 activation_checkpointing: selective-layer + adapter: lora | 4 | fused_lora, liger, state_spaces | bamba, llama,
   nemotron_h
-activation_checkpointing: selective-layer + checkpoint_reentrant: true | 1 | optimizers_more_shared | llama
 activation_checkpointing: selective-layer + compile: true | 1 | titan_compiled | llama under torchtitan
 activation_checkpointing: selective-layer + ema: true | 5 | optimizers_more, other_optimizers, policy, state_spaces |
   falcon_h1, gemma, llama, mixtral, nemotron
@@ -1342,7 +1341,6 @@ activation_checkpointing: selective-layer + optimizer: adamc | 1 | optimizers_mo
 activation_checkpointing: selective-layer + optimizer: adamw-32bit | 1 | other_optimizers | nemotron
 activation_checkpointing: selective-layer + optimizer: ademamix | 1 | other_optimizers | olmo2
 activation_checkpointing: selective-layer + optimizer: ademamix-8bit | 1 | other_optimizers | arcee
-activation_checkpointing: selective-layer + optimizer: adopt | 1 | optimizers_more_shared | llama
 activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
 activation_checkpointing: selective-layer + optimizer: schedule-free-radam | 1 | optimizers_more | llama
 activation_checkpointing: selective-layer + optimizer: sgd-momentum | 2 | fully_shard_more, more_families | gpt_neo
@@ -1351,12 +1349,11 @@ activation_checkpointing: selective-layer + packing: true | 3 | liger, other_opt
   llama
 activation_checkpointing: selective-layer + padding: right | 2 | liger, policy | gemma, llama
 activation_checkpointing: selective-layer + parallel.fsdp_units: ends | 4 | titan_units | llama under torchtitan
-activation_checkpointing: selective-layer + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
 activation_checkpointing: selective-layer + parallel.replicas | 2 | titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
-activation_checkpointing: selective-layer + parallel.sharding: fsdp | 13 | fully_shard_more, optimizers_more_shared,
-  titan, titan_compiled, titan_replicas, titan_units | glm4_moe, gpt_neo, llama, llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: fsdp | 12 | fully_shard_more, titan, titan_compiled,
+  titan_replicas, titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: fsdp-grad-op | 1 | preference_shared | cohere
 activation_checkpointing: selective-layer + parallel.sharding: zero3 | 2 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under
@@ -2260,10 +2257,10 @@ checkpoint_reentrant: true + loss: grpo | 8 | policy | deepseek, exaone4, gemma2
   nemotron_h, qwen_moe
 checkpoint_reentrant: true + loss: orpo | 1 | other_optimizers | llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 38 | adapted, fully_shard_more, images, liger, optimizers_more,
-  optimizers_more_shared, other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces,
-  taught_from_file, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bamba, bert, gemma2, glm4, glm4_moe, gpt2,
-  gpt_oss, lfm2, llama, mistral3, mixtral, nemotron_h, olmo2, qwen3_next, qwen3_vl
+checkpoint_reentrant: true + max_gradient_norm | 37 | adapted, fully_shard_more, images, liger, optimizers_more,
+  other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp,
+  tiled_mlp_shared, zero | apertus, arcee, bamba, bert, gemma2, glm4, glm4_moe, gpt2, gpt_oss, lfm2, llama, mistral3,
+  mixtral, nemotron_h, olmo2, qwen3_next, qwen3_vl
 checkpoint_reentrant: true + offload: activations | 41 | adapted, checkpoints, liger, optimizers_more,
   other_optimizers, pairs, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared |
   bamba, dbrx, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama, ministral3, mixtral, nemotron_h, neox, olmo,
@@ -2271,7 +2268,6 @@ checkpoint_reentrant: true + offload: activations | 41 | adapted, checkpoints, l
 checkpoint_reentrant: true + optimizer: adadelta | 2 | optimizers_more, optimizers_more_shared | gpt2, llama
 checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_families, state_spaces | bert, glm4_moe,
   gpt2, llama, nemotron_h
-checkpoint_reentrant: true + optimizer: adagrad | 1 | optimizers_more_shared | gpt2
 checkpoint_reentrant: true + optimizer: adagrad-32bit | 1 | other_optimizers | llama
 checkpoint_reentrant: true + optimizer: adagrad-8bit | 1 | other_optimizers | qwen3_next
 checkpoint_reentrant: true + optimizer: adalomo | 1 | other_optimizers | dbrx
@@ -2284,7 +2280,7 @@ checkpoint_reentrant: true + optimizer: adamw-paged | 5 | adapted, liger, policy
 checkpoint_reentrant: true + optimizer: ademamix | 2 | other_optimizers | bart, cohere
 checkpoint_reentrant: true + optimizer: ademamix-8bit | 1 | other_optimizers | ernie4_5
 checkpoint_reentrant: true + optimizer: ademamix-paged | 1 | other_optimizers | stablelm
-checkpoint_reentrant: true + optimizer: adopt | 3 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+checkpoint_reentrant: true + optimizer: adopt | 2 | optimizers_more, optimizers_more_shared | bert, gpt2
 checkpoint_reentrant: true + optimizer: asgd | 1 | optimizers_more | llama
 checkpoint_reentrant: true + optimizer: came | 3 | optimizers_more | llama, mixtral, t5
 checkpoint_reentrant: true + optimizer: galore-adamw | 1 | stepped_shared | distilbert
@@ -2296,7 +2292,6 @@ checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
 checkpoint_reentrant: true + optimizer: prodigy | 1 | optimizers_more | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 5 | checkpoints, state_spaces | gemma, granitemoehybrid, llama, opt
 checkpoint_reentrant: true + optimizer: rmsprop-32bit | 1 | other_optimizers | whisper
-checkpoint_reentrant: true + optimizer: schedule-free-adamw | 1 | optimizers_more_shared | llama
 checkpoint_reentrant: true + optimizer: schedule-free-radam | 1 | optimizers_more | t5
 checkpoint_reentrant: true + optimizer: schedule-free-sgd | 3 | optimizers_more | llama, mixtral
 checkpoint_reentrant: true + optimizer: sgd | 26 | checkpoints, images, tiled_mlp | apertus, bert, gemma3, glm4,
@@ -2307,32 +2302,29 @@ checkpoint_reentrant: true + optimizer: stable-adamw | 3 | optimizers_more | ber
 checkpoint_reentrant: true + optimizer_in_backward: true | 21 | checkpoints, optimizers_more, other_optimizers,
   sharded_spaces, short_convolutions, state_spaces | bamba, bert, dbrx, falcon_h1, gpt2, granitemoehybrid, lfm2_moe,
   llama, nemotron_h
-checkpoint_reentrant: true + packing: true | 10 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
-  sharded_spaces, short_convolutions, state_spaces | gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
-  qwen_moe
+checkpoint_reentrant: true + packing: true | 9 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
+  sharded_spaces, short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe
 checkpoint_reentrant: true + padding: right | 37 | fully_shard_more, images, liger, optimizers_more,
   other_optimizers, pairs | bert, gemma3_images, glm4_moe, gpt2, llama, qwen3_next
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
-checkpoint_reentrant: true + parallel.fsdp_version: 1 | 3 | optimizers_more_shared | gpt2, llama
 checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 39 | fully_shard_more, fused_lora_shared,
+checkpoint_reentrant: true + parallel.sharding: fsdp | 37 | fully_shard_more, fused_lora_shared,
   optimizers_more_shared, preference_shared, sharded_more, sharded_spaces, stepped_shared | bert, distilbert, gemma3,
   glm4_moe, gpt2, granitemoehybrid, lfm2, llama, ministral3, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen_moe, vit
-checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 7 | fused_lora_shared, optimizers_more_shared,
+checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 6 | fused_lora_shared, optimizers_more_shared,
   sharded_spaces | bamba, granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 230 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
-  electra, fully_shard_more, images, liger, linear, modernbert, optimizers_more, optimizers_more_shared,
-  other_families, other_optimizers, pairs, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
-  tiled, tiled_mlp, turns, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm, whisper
+checkpoint_reentrant: true + precision: amp | 229 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+  electra, fully_shard_more, images, liger, linear, modernbert, optimizers_more, other_families, other_optimizers,
+  pairs, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns, whisper |
+  apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
+  lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
 checkpoint_reentrant: true + precision: fsdp | 21 | fully_shard_more, fused_lora_shared, optimizers_more_shared,
   preference_shared, sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen_moe
@@ -2358,7 +2350,7 @@ checkpoint_reentrant: true + tiled_mlp | 18 | other_optimizers, tiled_mlp, tiled
 checkpoint_reentrant: true + trained_blocks: badam | 5 | policy, state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 5 | other_optimizers, policy, sharded_more, turns | exaone4,
   llama, neox, opt, qwen_moe
-checkpoint_reentrant: true + weight_dtype: 16 bits | 24 | adapted, liger, optimizers_more, optimizers_more_shared,
+checkpoint_reentrant: true + weight_dtype: 16 bits | 23 | adapted, liger, optimizers_more, optimizers_more_shared,
   pairs, preference_shared, short_convolutions, state_spaces, tiled_mlp, turns | apertus, bamba, falcon_h1, glm4,
   gpt2, lfm2, lfm2_moe, llama, ministral3, neox, olmo2
 checkpoint_reentrant: true + zero_grad: before-backward | 2 | optimizers_more | mixtral
@@ -2938,12 +2930,10 @@ loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | l
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
 loss: fused + max_gradient_norm | 14 | fully_shard_more, state_spaces, tiles | bamba, gemma, llama, mllama
-loss: fused + offload: activations | 4 | liger, optimizers_more_shared, short_convolutions, state_spaces | bamba,
-  glm4, lfm2_moe, llama
+loss: fused + offload: activations | 3 | liger, short_convolutions, state_spaces | bamba, glm4, lfm2_moe
 loss: fused + optimizer: adadelta | 1 | optimizers_more | gpt2
 loss: fused + optimizer: adafactor | 1 | more_families | glm4_moe
 loss: fused + optimizer: adamw-32bit | 1 | other_optimizers | qwen3_next
-loss: fused + optimizer: came | 1 | optimizers_more_shared | llama
 loss: fused + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 loss: fused + optimizer: rmsprop-8bit | 1 | other_optimizers | arcee
 loss: fused + optimizer: sgd | 1 | met | falcon_h1
@@ -2951,9 +2941,8 @@ loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
 loss: fused + optimizer_in_backward: true | 2 | other_optimizers, state_spaces | nemotron_h, qwen3_next
 loss: fused + packing: true | 14 | adapter_kinds, losses_more, state_spaces | bamba, gpt2, llama, nemotron_h
 loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
-loss: fused + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
-loss: fused + parallel.sharding: fsdp-grad-op | 5 | fully_shard_more, optimizers_more_shared | gemma, llama
+loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
 loss: fused + precision: amp | 108 | block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, liger, linear,
   losses, losses_more, met, other_optimizers, quantized, short_convolutions, state_spaces, tiles, virtual_tokens |
   apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
@@ -3080,7 +3069,7 @@ max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded
 max_gradient_norm + optimizer: adadelta | 2 | optimizers_more | llama, mixtral
 max_gradient_norm + optimizer: adafactor | 12 | images, optimizers, precisions, short_convolutions, tiles,
   torchvision | bert, lfm2, llama, mistral3, mllama, torchvision_vit
-max_gradient_norm + optimizer: adagrad | 4 | optimizers_more, optimizers_more_shared | gpt2, llama
+max_gradient_norm + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | llama
 max_gradient_norm + optimizer: adagrad-32bit | 2 | other_optimizers | olmo2
 max_gradient_norm + optimizer: adagrad-8bit | 2 | other_optimizers | llama, qwen3_next
 max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces, torchvision | bert, gpt_oss, llama,
@@ -3128,22 +3117,22 @@ max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | disti
 max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
 max_gradient_norm + optimizer: stable-adamw | 5 | optimizers_more | bert, gpt2, llama, t5
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 22 | adapted, liger, optimizers_more, optimizers_more_shared, other_optimizers,
-  short_convolutions, state_spaces, taught_from_file | arcee, bamba, cohere, ernie4_5, falcon_h1, gpt2,
-  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, mixtral, nemotron_h
+max_gradient_norm + packing: true | 21 | adapted, liger, optimizers_more, other_optimizers, short_convolutions,
+  state_spaces, taught_from_file | arcee, bamba, cohere, ernie4_5, falcon_h1, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, mixtral, nemotron_h
 max_gradient_norm + padding: right | 25 | adapted, fully_shard_more, images, liger, optimizers_more,
   other_optimizers, preference_zero, sharded_tiles, short_convolutions, tiles | bert, falcon, falcon_h1, gpt2,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, qwen3_next, t5
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 52 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+max_gradient_norm + parallel.fsdp_version: 1 | 51 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, modernbert_shared, optimizers_more_shared, zeroed_late_shared | bloom, dbrx, deberta_v2,
   electra, gemma, gemma2, gpt2, llama, modernbert
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 19 | replicated, rounded_shared, tiled_mlp_shared, whisper_shared,
   zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
-max_gradient_norm + parallel.sharding: fsdp | 200 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+max_gradient_norm + parallel.sharding: fsdp | 199 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, fully_shard_more, modernbert_shared, optimizers_more_shared, preference_shared,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
   titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2, electra, falcon_h1,
@@ -3159,7 +3148,7 @@ max_gradient_norm + parallel.sharding: zero2 | 11 | optimizers_more_shared, pref
 max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
   falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 321 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 320 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers,
   optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, replicated, rounded, rounded_shared,
   sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
@@ -3208,7 +3197,7 @@ max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shar
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 97 | adapted, adapter_kinds, flat_adapters, fully_shard_more, fused_lora,
+max_gradient_norm + weight_dtype: 16 bits | 96 | adapted, adapter_kinds, flat_adapters, fully_shard_more, fused_lora,
   galore, liger, met, optimizers_more, optimizers_more_shared, other_optimizers, precisions, rounded, sharded_bits,
   sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bamba, bert, bloom,
   cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, mixtral, neox, olmo2, opt,
@@ -3240,7 +3229,7 @@ offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
 offload: activations + optimizer: ademamix-8bit | 2 | other_optimizers | exaone4, llama4
 offload: activations + optimizer: ademamix-paged | 3 | other_optimizers | cohere, phi, stablelm
 offload: activations + optimizer: asgd | 1 | optimizers_more | t5
-offload: activations + optimizer: came | 4 | optimizers_more, optimizers_more_shared | llama, mixtral
+offload: activations + optimizer: came | 3 | optimizers_more | llama, mixtral
 offload: activations + optimizer: grokadamw | 2 | optimizers_more, optimizers_more_shared | gpt2, mixtral
 offload: activations + optimizer: lamb | 1 | state_spaces | bamba
 offload: activations + optimizer: lars | 1 | state_spaces | falcon_h1
@@ -3276,7 +3265,7 @@ offload: activations + packing: true | 24 | liger, optimizers_more, optimizers_m
 offload: activations + padding: right | 40 | images, liger, more_families, optimizers_more, optimizers_more_shared,
   pairs, sharded_spaces, short_convolutions, state_spaces | bert, falcon_h1, gemma2, glm4_moe, gpt2, gpt_neo,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen2_vl
-offload: activations + parallel.fsdp_version: 1 | 35 | flat_adapters, flat_host, optimizers_more_shared,
+offload: activations + parallel.fsdp_version: 1 | 34 | flat_adapters, flat_host, optimizers_more_shared,
   preference_shared, sharded_activations | bert, bloom, gpt2, llama, nemotron, nemotron_h, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
 offload: activations + parallel.sharding: ddp | 9 | preference_shared, sharded_activations, tiled_mlp_shared | bert,
@@ -3284,7 +3273,7 @@ offload: activations + parallel.sharding: ddp | 9 | preference_shared, sharded_a
 offload: activations + parallel.sharding: fsdp | 61 | flat_adapters, flat_host, host_activations,
   optimizers_more_shared, preference_shared, sharded_activations, sharded_spaces | bert, bloom, dbrx, gemma, gpt2,
   granitemoehybrid, hunyuan_v1_dense, lfm2, llama, ministral3, nemotron_h, neox, opt, phi3
-offload: activations + parallel.sharding: fsdp-grad-op | 43 | flat_host, host_activations, optimizers_more_shared,
+offload: activations + parallel.sharding: fsdp-grad-op | 42 | flat_host, host_activations, optimizers_more_shared,
   preference_shared, sharded_activations, sharded_spaces | bert, gemma, gpt2, llama, nemotron, nemotron_h, neox,
   olmo2, opt
 offload: activations + parallel.sharding: zero1 | 17 | host_activations | bert, bloom, gemma, gemma2, gemma3, gpt2,
@@ -3444,14 +3433,14 @@ optimizer: adafactor + weight_dtype: 16 bits | 13 | adapters_more, halves, optim
   | bert, clip, deepseek, gpt2, llama, mixtral, nemotron_h, qwen_moe, vit
 optimizer: adafactor + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 optimizer: adagrad + optimizer_in_backward: true | 1 | optimizers_more | mixtral
-optimizer: adagrad + packing: true | 3 | optimizers_more, optimizers_more_shared | gpt2, mixtral
-optimizer: adagrad + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
-optimizer: adagrad + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adagrad + packing: true | 2 | optimizers_more | gpt2, mixtral
+optimizer: adagrad + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
+optimizer: adagrad + parallel.sharding: fsdp | 1 | optimizers_more_shared | llama
 optimizer: adagrad + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
-optimizer: adagrad + precision: amp | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama
+optimizer: adagrad + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: adagrad + precision: pure | 3 | optimizers_more | llama, mixtral
 optimizer: adagrad + quantization: nf4 | 1 | optimizers_more | llama
-optimizer: adagrad + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: adagrad + weight_dtype: 16 bits | 1 | optimizers_more | gpt2
 optimizer: adagrad + zero_grad: before-backward | 1 | optimizers_more | bert
 optimizer: adagrad-32bit + optimizer_in_backward: true | 1 | other_optimizers | gpt2
 optimizer: adagrad-32bit + packing: true | 2 | other_optimizers | exaone4, llama
@@ -3608,8 +3597,7 @@ optimizer: ademamix-paged + weight_dtype: 16 bits | 1 | other_optimizers | olmo2
 optimizer: adopt + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: adopt + packing: true | 1 | optimizers_more | llama
 optimizer: adopt + padding: right | 1 | optimizers_more | llama
-optimizer: adopt + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
-optimizer: adopt + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adopt + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
 optimizer: adopt + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: adopt + precision: fsdp | 1 | optimizers_more_shared | gpt2
 optimizer: adopt + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
@@ -3633,9 +3621,8 @@ optimizer: asgd + zero_grad: before-backward | 1 | optimizers_more | llama
 optimizer: came + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: came + packing: true | 1 | optimizers_more | mixtral
 optimizer: came + padding: right | 1 | optimizers_more | gpt2
-optimizer: came + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: came + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
 optimizer: came + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
-optimizer: came + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
 optimizer: came + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
 optimizer: came + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: came + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
@@ -3811,9 +3798,9 @@ optimizer: rmsprop-8bit + trained_blocks: badam | 2 | other_optimizers | llama
 optimizer: rmsprop-8bit + trained_blocks: lisa | 1 | other_optimizers | mamba
 optimizer: schedule-free-adamw + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: schedule-free-adamw + padding: right | 1 | optimizers_more_shared | gpt2
-optimizer: schedule-free-adamw + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-adamw + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
 optimizer: schedule-free-adamw + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
-optimizer: schedule-free-adamw + parallel.sharding: fsdp-grad-op | 3 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-adamw + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
 optimizer: schedule-free-adamw + precision: amp | 4 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: schedule-free-adamw + precision: fsdp | 2 | optimizers_more_shared | gpt2
 optimizer: schedule-free-adamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
@@ -3963,11 +3950,10 @@ optimizer_state_dtype: fp32 + precision: pure | 21 | precisions | bert, gpt2, ll
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
 packing: true + padding: right | 15 | liger, masks, optimizers_more, other_optimizers, state_spaces | exaone4,
   gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
-packing: true + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
-packing: true + parallel.sharding: fsdp | 3 | optimizers_more_shared, stepped_shared | gpt2, llama, phi
+packing: true + parallel.sharding: fsdp | 2 | optimizers_more_shared, stepped_shared | llama, phi
 packing: true + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared, sharded_spaces, stepped_shared |
   apertus, gpt2, lfm2, llama
-packing: true + precision: amp | 78 | adapted, dbrx, fused_lora, liger, losses_more, masks, optimizers_more,
+packing: true + precision: amp | 77 | adapted, dbrx, fused_lora, liger, losses_more, masks, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, short_convolutions, state_spaces | arcee, bamba, dbrx,
   deepseek, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj, granitemoehybrid, jamba, lfm2,
   lfm2_moe, llama, minimax_m2, mistral4, nemotron, nemotron_h, neox, olmo2, qwen_moe, seed_oss
@@ -3987,7 +3973,7 @@ packing: true + quantization: nf4-double | 8 | adapted, liger, optimizers_more, 
 packing: true + teacher_logprobs | 1 | taught_from_file | llama
 packing: true + tiled_mlp | 2 | other_optimizers | hunyuan_v1_dense, llama
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
-packing: true + weight_dtype: 16 bits | 9 | fused_lora, losses_more, optimizers_more, optimizers_more_shared,
+packing: true + weight_dtype: 16 bits | 8 | fused_lora, losses_more, optimizers_more, optimizers_more_shared,
   other_optimizers | arcee, gpt2, llama
 padding: right + parallel.fsdp_version: 1 | 3 | modernbert_shared | modernbert
 padding: right + parallel.sharding: ddp | 5 | modernbert_shared, preference_shared, replicated | glm4_moe, gpt_neo,
@@ -4042,17 +4028,17 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 240 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 238 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases,
   optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere,
   dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm, glm4_moe, gpt2,
   gpt_neo, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox, neox under litgpt,
   olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 76 | flat_adapters, flat_host, flat_parameter,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 74 | flat_adapters, flat_host, flat_parameter,
   optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma, gemma2,
   gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, nemotron, neox, olmo2, olmoe, opt, phi, qwen3_next,
   roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 64 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.fsdp_version: 1 + precision: amp | 63 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, modernbert_shared, optimizers_more_shared, preference_shared,
   sharded_activations, zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma,
   gemma3, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
@@ -4071,7 +4057,7 @@ parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma,
 parallel.fsdp_version: 1 + trained_blocks: badam | 1 | preference_shared | olmoe
 parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
 parallel.fsdp_version: 1 + transformers_version: older code | 12 | older_releases | llama, mixtral
-parallel.fsdp_version: 1 + weight_dtype: 16 bits | 37 | flat_adapters, optimizers_more_shared | bert, gemma2, glm,
+parallel.fsdp_version: 1 + weight_dtype: 16 bits | 36 | flat_adapters, optimizers_more_shared | bert, gemma2, glm,
   gpt2, llama, phi3
 parallel.fsdp_version: 1 + zero_grad: before-backward | 11 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
 parallel.replicas + parallel.sharding: fsdp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
@@ -4110,7 +4096,7 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 201 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 200 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt,
   modernbert_shared, optimizers_more_shared, preference_shared, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, whisper_shared,
@@ -4152,7 +4138,7 @@ parallel.sharding: fsdp + quantization: nf4-double | 25 | flat_adapters, sharded
 parallel.sharding: fsdp + trained_blocks: lisa | 9 | sharded_more | bert, gemma2, gpt2, llama, mixtral, neox
 parallel.sharding: fsdp + transformers_version: experts as modules | 12 | older_releases | mixtral
 parallel.sharding: fsdp + transformers_version: older code | 24 | older_releases | llama, mixtral
-parallel.sharding: fsdp + weight_dtype: 16 bits | 66 | flat_adapters, fully_shard_more, fused_lora_shared,
+parallel.sharding: fsdp + weight_dtype: 16 bits | 65 | flat_adapters, fully_shard_more, fused_lora_shared,
   optimizers_more_shared, preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2,
   gemma3, glm, gpt2, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
 parallel.sharding: fsdp + zero_grad: before-backward | 22 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
@@ -4241,7 +4227,7 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 976 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+precision: amp + weight_dtype: 16 bits | 975 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger,
   linear, losses_more, met, modernbert, more_families, older_releases, optimizers, optimizers_more,
   optimizers_more_shared, other_optimizers, pairs, pairs_beside, policy, precisions, preference_shared, quantized,
