@@ -23,7 +23,7 @@ SEARCHES = (
     ("8 GPUs, a batch", "plan -m llama-3-8b -g h100-80gb --gpus 8 --global-batch 512"),
     ("8 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 8 --runtime all"),
     ("16 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 16 --runtime all"),
-    ("8 GPUs, nothing fits", "plan -m llama-3-70b -g rtx-4090 --gpus 8"),
+    ("8 GPUs, offload alone fits", "plan -m llama-3-70b -g rtx-4090 --gpus 8"),
     ("Megatron, 16 GPUs", "plan -m llama-2-13b -g a100 --gpus 16 --runtime megatron --global-batch 512"),
     ("Megatron, 64 GPUs, experts", "plan -m mixtral-8x7b -g h100 --gpus 64 --runtime megatron"),
     (
