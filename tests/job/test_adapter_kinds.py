@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import TINY
+from tests.job.tiny import KEYS
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import spellings, words
@@ -20,14 +21,6 @@ from vramplan.values.adapter_kinds import KINDS, OF_SOME, lacks
 
 pytestmark = pytest.mark.closed_form
 
-KEYS: dict[str, Any] = {
-    "model": TINY,
-    "gpu": "a100-80gb",
-    "sequence_length": 64,
-    "micro_batch_size": 2,
-    "precision": "amp-bf16",
-    "activation_checkpointing": "none",
-}
 WIDE, NARROW = 160, 64  # down_proj of TINY
 LAYER = ["down_proj"]
 HALF = {"precision": "pure-bf16"}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.cli.running import TINY
+from tests.job.tiny import KEYS
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner import setups
@@ -14,15 +13,6 @@ from vramplan.replay.step import replay
 from vramplan.replay.techniques.rotations import nearest_divisor
 
 pytestmark = pytest.mark.closed_form
-
-KEYS: dict[str, Any] = {
-    "model": TINY,
-    "gpu": "a100-80gb",
-    "sequence_length": 64,
-    "micro_batch_size": 2,
-    "precision": "amp-bf16",
-    "activation_checkpointing": "none",
-}
 
 
 @pytest.mark.parametrize(

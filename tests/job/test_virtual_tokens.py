@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import TINY
+from tests.job.tiny import KEYS
 from tests.traces.drawn import IMAGES_AND_TEXT, model_of
 from tests.traces.models import CONFIGS
 from vramplan.catalog.config_classes import FAMILY_OF
@@ -24,14 +25,6 @@ from vramplan.replay.step import replay
 pytestmark = pytest.mark.closed_form
 
 WIDTH, LAYERS = TINY["hidden_size"], TINY["layers"]
-KEYS: dict[str, Any] = {
-    "model": TINY,
-    "gpu": "a100-80gb",
-    "sequence_length": 64,
-    "micro_batch_size": 2,
-    "precision": "amp-bf16",
-    "activation_checkpointing": "none",
-}
 SEQ2SEQ = {
     "name": "t5",
     "transformers_model_type": "t5",

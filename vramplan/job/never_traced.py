@@ -93,15 +93,15 @@ def _compiled(job: ResolvedJob) -> Iterator[str]:
 
 
 def _of_adapter(job: ResolvedJob) -> Iterator[str]:
-    """AdaLoRA adds a term to the loss of PEFT's classes for tasks, whose gradients are there before all others."""
+    """A term that a kind adds to the loss, as AdaLoRA does, has gradients that are there before all others."""
     if job.adapter is None:
         return
     if job.quantization == GPTQ and job.adapter.kind not in TRACED_OVER_GPTQ:
         yield f"adapter {job.adapter.kind} was never traced over {GPTQ} weights"
     if job.sharding is not None and not KINDS[job.adapter.kind].shared_rows:
         yield f"adapter {job.adapter.kind} was never traced with parallel.sharding {job.sharding.kind}"
-    if job.adapter.kind == "adalora" and job.model.task != "mlm":
-        given = "adapter adalora was never traced with task_type, by which PEFT adds a term to the loss"
+    if KINDS[job.adapter.kind].adds_to_loss and job.model.task != "mlm":
+        given = f"adapter {job.adapter.kind} was never traced with task_type, by which PEFT adds a term to the loss"
         yield f"{given}: gradients of all its matrices are then there while backward runs, and they are not counted so"
 
 

@@ -32,7 +32,8 @@ def share_on_host(resolver: Resolver) -> None:
     if not states or raw.split is not None or raw.precision in (*FSDP_HALVES, FSDP_FP8):
         return
     raw.sharding = ZERO_STAGES[2 if "parameters" in states else 1]
-    why = f"DeepSpeed's ZeRO keeps {' and '.join(states)} on the host, of one device too"
+    named = ["the optimizer's states" if word == "optimizer" else word for word in states]
+    why = f"DeepSpeed's ZeRO keeps {' and '.join(named)} on the host, also with one GPU"
     resolver.assume("parallel.sharding", raw.sharding, why)
 
 

@@ -84,7 +84,7 @@ NOTES = {
     **dict.fromkeys((*OF_ADAM, "Adam"), "Adam has the states of AdamW"),
     **dict.fromkeys(
         ("AdEMAMix32bit", "PagedAdEMAMix32bit"),
-        "the class of 0.50.2 makes a moment too few, and its kernel goes beyond it: counted are those of AdEMAMix",
+        "counted as AdEMAMix: the class of bitsandbytes 0.50.2 makes one moment too few for its kernel",
     ),
 }
 """What is to be said of a class."""
@@ -189,12 +189,12 @@ ATTENTIONS = {
     **dict.fromkeys(
         ("flash-attention-3", "flash-attn-3", "flash-3", "fa3", "flash-attention-4", "flash-attn-4", "flash-4", "fa4"),
         SpellingMeaning(
-            "flash", note="it keeps what FlashAttention 2 keeps, whose scratch and speed are counted: both are better"
+            "flash", note="counted as FlashAttention 2, which keeps the same tensors, needs more scratch and is slower"
         ),
     ),
     **dict.fromkeys(
         ("flex", "flex-attention", "cudnn", "cudnn-attention"),
-        SpellingMeaning("flash", note="it keeps what FlashAttention 2 keeps, whose scratch and speed are counted"),
+        SpellingMeaning("flash", note="counted as FlashAttention 2, which keeps the same tensors"),
     ),
 }
 
@@ -264,14 +264,15 @@ ADAPTERS = {
     **dict.fromkeys(
         ("rslora", "rs-lora"), SpellingMeaning("lora", note="rsLoRA is LoRA with another scale (use_rslora)")
     ),
-    "olora": SpellingMeaning("lora", note="OLoRA is LoRA that begins with factors of the weights"),
-    "eva": SpellingMeaning("lora", note="EVA begins as LoRA; it gives some layers more of the ranks than others"),
+    "olora": SpellingMeaning("lora", note="OLoRA is LoRA initialized with factors of the weights"),
+    "eva": SpellingMeaning("lora", note="EVA is LoRA with other ranks in other layers; counted with one rank"),
     **{
-        word: SpellingMeaning("lora", note=f"{name} is LoRA that takes its beginning off the frozen weights")
+        word: SpellingMeaning("lora", note=f"{name} is LoRA whose first product is subtracted from the frozen weights")
         for word, name in (("pissa", "PiSSA"), ("corda", "CorDA"))
     },
     "loftq": SpellingMeaning(
-        "lora", note="LoftQ is LoRA that begins with what quantization loses: quantization says what is stored"
+        "lora",
+        note="LoftQ is LoRA initialized with the error of quantization, which is a key of its own",
     ),
     **dict.fromkeys(
         ("lora-plus", "loraplus", "lora+"), SpellingMeaning("lora", note="LoRA+ is LoRA with two learning rates")

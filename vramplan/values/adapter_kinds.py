@@ -29,6 +29,7 @@ class AdapterKind(NamedTuple):
     reads_weight: bool = False  # whether it multiplies by the layer's weight without calling the layer
     shared_rows: bool = False  # whether traces have it on several devices, and compiled
     own_modules: bool = False  # whether each weight that is trained is that of a module, which FSDP1 may wrap
+    adds_to_loss: bool = False  # whether PEFT's classes for tasks add a term to the loss, by `task_type`
     of_tokens: bool = False  # whether it trains virtual tokens in place of layers
     is_lora: bool = False  # whether it is LoRA to PEFT, with the matrices lora_A and lora_B, and over experts
 
@@ -52,7 +53,7 @@ KINDS: Mapping[str, AdapterKind] = {
         shared_rows=True,
     ),
     "oft": AdapterKind(("rank",), 32, "blocks of", conv1d=False, shared_rows=True, own_modules=True),
-    "adalora": AdapterKind(LOW_RANK, 12, unlike={"int8": ALL}, beyond_lora=False),
+    "adalora": AdapterKind(LOW_RANK, 12, unlike={"int8": ALL}, beyond_lora=False, adds_to_loss=True),
     "vera": AdapterKind(("rank", "dropout"), 256, unlike={"int8": HALF}),
     "loha": AdapterKind(("rank", "alpha"), 8, quantizations=("int8",), conv1d=False),
     "lokr": AdapterKind(("rank", "alpha", "decompose_factor"), 8, quantizations=("int8",), conv1d=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import ModelType, Peft
+from vramplan.catalog.config_classes import ModelType
 from vramplan.catalog.families import gpt2
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
@@ -37,13 +37,7 @@ TYPES = {
         family="gpt_bigcode",
         tasks=("lm", "cls"),
         written=_written,
-        peft=Peft(
-            of_kind={"fourierft": ("mlp.c_proj",)},
-            lora=("c_attn",),
-            ia3=("c_attn", "mlp.c_proj"),
-            ia3_feedforward=("mlp.c_proj",),
-            fused="c_attn",
-        ),
+        peft=GPT2.peft,
         defaults={**GPT2.defaults, "activation": "gelu_pytorch_tanh", "key_value_heads": 1},
         fixed=GPT2.fixed,
         keys=GPT2.keys,
