@@ -52,6 +52,19 @@ def test_one_device_checkpoints_nothing_and_several_shard() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("head", "micro", "total", "norm"),
+    [("checkpoint_dir: a/b/Llama-3.2-1B\nlora_r: 4", 1, 16, None), ("model_name: pythia-160m", 4, 512, 1.0)],
+)
+def test_what_a_mapping_of_training_leaves_out_is_that_of_the_command(
+    head: str, micro: int, total: int, norm: float | None
+) -> None:
+    """As jsonargparse has it: the object that `setup` has as its default counts, and not that of the class."""
+    text = f"{head}\ndevices: 1\ntrain: {{epochs: 2, max_seq_length: 64}}\n"
+    found = job(text, "a.yaml", program="litgpt")
+    holds(found, micro_batch_size=micro, gradient_accumulation_steps=total // micro, max_gradient_norm=norm)
+
+
 def test_devices_that_are_named_beside_the_file_go_before_its_own() -> None:
     holds(
         job(lora(), "a.yaml", devices=8),

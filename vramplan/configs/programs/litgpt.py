@@ -69,10 +69,11 @@ PRETRAIN: dict[str, Any] = {
     "train.max_norm": 1.0,
     "devices": "auto",
 }
-"""Where the defaults of `litgpt pretrain` are other ones. A mapping under `train` has the defaults of TrainArgs."""
+"""Where the defaults of `litgpt pretrain` are other ones.
 
-TRAIN_ARGS: dict[str, Any] = {"train.global_batch_size": 64, "train.micro_batch_size": 4, "train.max_norm": None}
-"""Of a file that has a mapping `train`: jsonargparse fills it from the class, litgpt/args.py, TrainArgs."""
+What a mapping under `train` leaves out is that of the command too: jsonargparse 4.37 and 4.41 take the values of the
+object that `setup` has as its default, and not those of its class TrainArgs.
+"""
 
 RELEASES = (
     ProgramRelease(
@@ -181,11 +182,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a LitGPT file."""
     pretrain = any(key in sheet for key in ("model_name", "model_config", "initial_checkpoint_dir", "tokenizer_dir"))
     lora = any(key.startswith("lora_") for key in sheet.written)
-    given = any(key.startswith("train.") for key in sheet.written)
 
     def default(key: str) -> Any:
-        if given and key in TRAIN_ARGS:
-            return TRAIN_ARGS[key]
         return PRETRAIN.get(key, FINETUNE.get(key)) if pretrain else FINETUNE.get(key)
 
     def of_train(name: str) -> float | None:
