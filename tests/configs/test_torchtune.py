@@ -79,6 +79,14 @@ def test_the_recipe_that_a_comment_names_says_whether_it_is_distributed() -> Non
     assert set(found.open) == {"parallel.data"}
 
 
+def test_the_recipe_is_that_of_the_command_in_a_comment_and_not_a_file_that_is_named_beside_it() -> None:
+    """Comments name other files too, and recipes for FSDP2 had names of their own."""
+    head = "# 7B_lora_single_device.yaml is for one device\n# tune run --nnodes 1 --nproc_per_node 2 {} --config own\n"
+    for recipe in ("lora_finetune_fsdp2", "recipes/lora_finetune_distributed.py"):
+        text = head.format(recipe) + written("lora_finetune_single_device", "1024")
+        assert meant(text, "a.yaml").job["parallel"] == {"sharding": "fsdp", "fsdp_version": 2}
+
+
 @pytest.mark.parametrize(
     ("builder", "name"),
     [

@@ -45,7 +45,13 @@ SERVING = ("tasks", "max_new_tokens", "enable_kv_cache", "quantizer", "quantizer
 """Keys of the recipes generate, eleuther_eval and quantize; those that train with a quantizer have an optimizer."""
 TRAINING_FILE = "give the file of a training run"
 
-_RECIPE = re.compile(r"\b(\w*_(?:single_device|distributed)|\w*_distributed_\w+)\b")
+_RECIPE = re.compile(r"\b(\w*_(?:single_device|distributed|fsdp2)|\w*_distributed_\w+)\b")
+_RUN = re.compile(r"\btune\s+run\s+(?:--[\w-]+(?:=|\s+)\d+\s+)*(?P<recipe>[\w./-]+)")
+"""A comment that says how the file is run; the names of other files around it say nothing of its recipe."""
+
+OF_MANY = ("distributed", "fsdp2")
+"""How the names of recipes for several devices end; fsdp2 is that of recipes/dev before release 0.3."""
+
 
 VISION = "llama3_2_vision"  # in the names of the builders of models that look at images
 
@@ -198,7 +204,7 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     key = "enable_activation_checkpointing"
     word = "full" if sheet.flag(key) else "none"
     mode, option = sheet.text("ac_mode"), sheet.text("ac_option")
-    recipe = next((found[1] for found in _RECIPE.finditer(sheet.source)), "")
+    recipe = _recipe(sheet)
     if mode and "single_device" not in recipe:  # full_finetune_distributed.py: of the two settings one alone acts
         how = "selective-op" if option == "op" else f"selective-layer:{option or 1}"
         own = "none" if word == "full" else "full" if mode == "full" else how
@@ -289,15 +295,21 @@ def _teacher(sheet: Sheet, meaning: Meaning) -> None:
         sheet.problem(loss, f"{divergence} is not understood", ", ".join(DIVERGENCES))
 
 
+def _recipe(sheet: Sheet) -> str:
+    """The recipe that comments of the file name: of the command that runs it, else the first of such a name."""
+    runs = [found["recipe"] for found in _RUN.finditer(sheet.source) if _RECIPE.search(found["recipe"])]
+    return next((found[1] for text in (*runs, sheet.source) for found in _RECIPE.finditer(text)), "")
+
+
 def _devices(sheet: Sheet, meaning: Meaning) -> None:
-    recipe = next((found[1] for found in _RECIPE.finditer(sheet.source)), "")
+    recipe = _recipe(sheet)
     tensor = sheet.count("tensor_parallel_dim") or 1
     sheet.text("tensor_parallel_plan._component_")
     context = sheet.count("context_parallel_dim") or 1
     shards, replicas = sheet.count("data_parallel_shard_dim"), sheet.count("data_parallel_replicate_dim") or 1
     only_distributed = ("fsdp_cpu_offload", "fsdp.cpu_offload", "custom_sharded_layers", "fsdp_reshard_after_forward")
     distributed = (
-        "distributed" in recipe
+        any(word in recipe for word in OF_MANY)
         or sheet.given(LEARNERS)
         or tensor > 1
         or any(sheet.given(key) for key in only_distributed)
