@@ -147,6 +147,21 @@ def test_preferences_compare_pairs() -> None:
     holds(job(FULL + "reward_model: true\n", "a.yml"), loss="reward", padding="right")
 
 
+def test_samples_of_preferences_are_not_packed() -> None:
+    assert job(FULL + "sample_packing: true\n", "a.yml")["packing"] is True
+    found = meant(FULL + "sample_packing: true\nrl: dpo\n", "a.yml")
+    assert found.job["packing"] is False
+    assert any(note.startswith("sample_packing") for note in found.notes)
+
+
+def test_adapters_of_the_head_beside_those_of_the_blocks_are_told() -> None:
+    text = FULL + "adapter: lora\nlora_r: 8\nlora_target_linear: true\nlora_target_modules: [{}]\n"
+    assert "lora_target_modules" not in meant(text.format("q_proj, v_proj"), "a.yml").unmodelled
+    found = meant(text.format("q_proj, lm_head"), "a.yml")
+    assert found.job["adapter"]["targets"] == "all-linear"
+    assert "lm_head" in found.unmodelled["lora_target_modules"]
+
+
 def test_what_has_no_word_is_told() -> None:
     kernels = "liger_rms_norm: true\nliger_layer_norm: true\nliger_rope: true\n"
     found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")

@@ -74,7 +74,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     computing.checkpointing(sheet, meaning)
     computing.attention(sheet, meaning)
     computing.state_spaces(sheet, meaning)
-    meaning.say("packing", bool(sheet.flag("sample_packing", False)), "sample_packing")
+    _packing(sheet, meaning)
     computing.loss(sheet, meaning, adapter)
     computing.tiles(sheet, meaning)
     compiled = sheet.text("torch_compile")
@@ -90,6 +90,18 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.lack("process_reward_model", "rewards of steps, and the loss over a vocabulary is counted")
     sheet.flag("tf32") if sheet.text("tf32") != "auto" else None
     devices.devices(sheet, meaning)
+
+
+def _packing(sheet: Sheet, meaning: Meaning) -> None:
+    """Say whether samples are packed: the trainers of `rl` never did, and releases of today refuse the pair.
+
+    Source: src/axolotl/utils/schemas/validation.py, check_sample_packing_w_rl; core/builders/rl.py.
+    """
+    packs = bool(sheet.flag("sample_packing", False))
+    if packs and sheet.text("rl"):
+        meaning.note("sample_packing: no trainer of rl packs samples, and Axolotl of today refuses the two together")
+        packs = False
+    meaning.say("packing", packs, "sample_packing")
 
 
 def _steps(sheet: Sheet, meaning: Meaning, micro: int | None) -> None:

@@ -13,6 +13,9 @@ from vramplan.replay.models.lora_kernels import EVERY, QKV, STOPS
 
 NVFP4 = "-nvfp4"
 LINEARIZED = "llama4_linearized_experts"
+BESIDE_BLOCKS = ("lm_head", "embed_tokens", "wte", "embed_in", "embed_out", "word_embeddings")
+"""What heads and tables of words are called, which `lora_target_linear` leaves out."""
+
 OF_EMBEDDING, EMBEDDING = "lora_embedding_kernel", "embed_tokens"
 
 
@@ -146,11 +149,25 @@ def _pattern(sheet: Sheet, meaning: Meaning, pattern: str) -> None:
         meaning.lack(key, "layers with the same names in the encoder of images are counted too")
 
 
+def _lack_further(sheet: Sheet, meaning: Meaning) -> None:
+    """Tell adapters of the head and of tables beside those of the blocks.
+
+    Source: src/axolotl/loaders/adapter.py, load_lora: the linear layers are joined with the targets that are named.
+    """
+    targets = sheet.get("lora_target_modules")
+    held = [targets] if isinstance(targets, str) else targets or []
+    further = [name for name in held if name in BESIDE_BLOCKS]
+    if further:
+        what = f"adapters of {' and '.join(further)} beside those of the linear layers of the blocks"
+        meaning.lack("lora_target_modules", what)
+
+
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("lora_target_linear"):
         # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
         layers = sheet.linears_of(sheet.text("base_model") or "")
         meaning.say("adapter.targets", layers or "all-linear", "lora_target_linear")
+        _lack_further(sheet, meaning)
         return
     targets = sheet.get("lora_target_modules")
     if isinstance(targets, str) and targets != "all-linear":
