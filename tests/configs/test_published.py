@@ -23,6 +23,7 @@ bf16: true
         ("max_prompt_length: 256\nmax_completion_length: 256\n", "dpo"),
         ("# ORPOTrainer arguments\nbeta: 0.1\nmax_completion_length: 256\n", "orpo"),
         ("max_completion_length: 256\nnum_generations: 8\n", "grpo"),
+        ("log_completions: true\n", "grpo"),
     ],
 )
 def test_a_length_of_completions_alone_is_not_grpo(more: str, loss: str) -> None:

@@ -18,7 +18,7 @@ OF_TRL = names(
     max_completion_length precompute_ref_log_probs activation_offloading dataset_text_field completion_only_loss
     assistant_only_loss model_init_kwargs chat_template dataset_mixture dataset_mixer dataset_splits datasets
     teacher_model_name_or_path lmbda
-    chat_template_path num_generations use_vllm desirable_weight dataset_train_split dataset_test_split
+    chat_template_path num_generations use_vllm log_completions desirable_weight dataset_train_split dataset_test_split
     """
 )
 """Keys of TRL and of scripts around it that TrainingArguments lacks: with one of them, TRL's defaults hold."""

@@ -63,7 +63,7 @@ def task_of(file: TrainingFile) -> str:
     if told is not None and not sheet.given("loss_type"):
         return told[1].lower()
     samples = sheet.given("max_completion_length") and not sheet.given("max_length")  # which KTO, ORPO and CPO have too
-    if sheet.given("num_generations") or samples or sheet.given("reward_funcs"):
+    if samples or any(sheet.given(key) for key in ("num_generations", "reward_funcs", "log_completions")):
         return "grpo"
     if sheet.given("reward_model_path") or (sheet.given("response_length") and sheet.given("total_episodes")):
         return "ppo"
