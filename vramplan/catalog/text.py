@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
@@ -18,13 +19,14 @@ STDIN_NAMES = frozenset({"-", "/dev/stdin"})
 DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # a shell's process substitution: a pipe that somebody writes
 
 
-def read_text(file: str, *, allow_stdin: bool = False, most_bytes: int = MAX_BYTES) -> str:
+def read_text(file: str, *, allow_stdin: bool = False, most_bytes: int = MAX_BYTES, allow_utf16: bool = False) -> str:
     """The whole text. Raises InputError, which names the file and the place, also for more than `most_bytes`.
 
-    Standard input can be named as often as a file: what was read of it is kept.
+    Standard input can be named as often as a file: what was read of it is kept. `allow_utf16`: also a text that begins
+    with the mark of UTF-16, as PowerShell's redirection writes it.
     """
     data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file, most_bytes)
-    return _decode(data, file)
+    return _decode(data, file, allow_utf16)
 
 
 def fail(message: str, file: str | None, line: int | None = None, column: int | None = None) -> InputError:
@@ -82,9 +84,10 @@ def _of_fair_size(data: bytes, file: str, most_bytes: int = MAX_BYTES) -> bytes:
     return data
 
 
-def _decode(data: bytes, file: str) -> str:
+def _decode(data: bytes, file: str, allow_utf16: bool = False) -> str:
+    is_wide = allow_utf16 and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-16" if is_wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise fail("is not UTF-8 text", file, line, error.start - data.rfind(b"\n", 0, error.start)) from None

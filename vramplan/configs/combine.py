@@ -115,7 +115,9 @@ def _parts(
             started.add(place)
         return None if place is None else _settings_at(place, path)
 
-    yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, find, wanted, alone)
+    yield from _parts_of(
+        read_text(reading.named_in(file)[0], allow_stdin=True, allow_utf16=True), file, find, wanted, alone
+    )
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[FilePart]:
@@ -223,7 +225,7 @@ def opener(files: Sequence[str]) -> Opened:
 def _settings_at(place: str, path: str) -> Mapping[str, Written]:
     """The settings of a file where it lies, and of the function that a path names, as `registry.py:llama3_8b`."""
     name = reading.named_in(path)[1]
-    return reading.settings(read_text(place), place if name is None else f"{place}:{name}")
+    return reading.settings(read_text(place, allow_utf16=True), place if name is None else f"{place}:{name}")
 
 
 def _place_of(path: str, files: Sequence[str]) -> str | None:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from vramplan.catalog import scalars
 from vramplan.configs import data_files
 from vramplan.configs.constructed import COMPARED, Beside
 from vramplan.configs.forms import NotConstant
@@ -42,6 +43,9 @@ CAST: dict[str, Callable[[Any], Any]] = {
     "tuple": list,
     "sorted": sorted,
 }
+STARTERS = ("fire.Fire", "Fire")
+"""Functions that call another with the arguments of the command line. Source: google/python-fire, fire/core.py."""
+
 NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
 OF_NUMBERS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "round": round, "abs": abs}
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
@@ -59,6 +63,28 @@ class ScriptNames(NotedNames):
         super().__init__(text, file)
         self.beside = beside
         self.modules: dict[str, ScriptNames | None] = {}
+
+    def handed(self, values: Mapping[str, Any]) -> set[str]:
+        """Take the arguments of a command for the options of the script; those that it does not take.
+
+        They are options of `argparse`, or parameters of the one function that Fire calls.
+        """
+        left = set(values)
+        for name in left & self.options.keys():
+            key, option = self.options[name]
+            self.arguments[key] = ast.Constant(_as_parsed(values[name], option))
+        left -= self.options.keys()
+        for call in self.calls():
+            function = self.functions.get(ast.unparse(call.args[0])) if call.args else None
+            if name_of(call) not in STARTERS or function is None:
+                continue
+            for one in (*function.args.args, *function.args.kwonlyargs):
+                if one.arg in left:
+                    constant = ast.Constant(_as_parsed(values[one.arg], call))
+                    told = self.assigned.setdefault((function, one.arg), [])
+                    told[:1] = [(function.lineno, ast.copy_location(constant, one))]
+                    left.discard(one.arg)
+        return left
 
     def given(self, call: ast.Call) -> dict[str, ast.expr]:
         """The keyword arguments of a call, with those of a dictionary that it is handed: `Trainer(**words)`."""
@@ -144,11 +170,19 @@ class ScriptNames(NotedNames):
             lines = self.assigned.get((within, node.id), [])
             line = getattr(node, "lineno", 0)
             before = [value for at, value in lines if at < line or within is not function]
+            of_parameter = (
+                within is not None and within is function and len(before) == len(self._defaults(within, lines))
+            )
+            if of_parameter and within is not None and (given := self._given(within, node.id)) is not None:
+                return given
             if before:
                 return before[-1]
-            if within is not None and within is function and (given := self._given(within, node.id)) is not None:
-                return given
         return None
+
+    @staticmethod
+    def _defaults(function: Function, lines: list[tuple[int, ast.expr]]) -> list[ast.expr]:
+        """What a name has by the head of a function alone."""
+        return [value for at, value in lines if at == function.lineno]
 
     def _given(self, function: Function, name: str) -> ast.expr | None:
         """What the only call of a function in the script gives a parameter."""
@@ -159,8 +193,15 @@ class ScriptNames(NotedNames):
         for word in calls[0].keywords:
             if word.arg == name:
                 return word.value
+            if word.arg is None and self._is_parsed_mapping(word.value) and name in self.arguments:
+                return self.arguments[name]
         place = names.index(name) if name in names else len(calls[0].args)
         return calls[0].args[place] if place < len(calls[0].args) else None
+
+    def _is_parsed_mapping(self, node: ast.expr) -> bool:
+        """Whether an expression is `vars` of what a parser of the command line returns."""
+        made = self._behind(node)
+        return isinstance(made, ast.Call) and name_of(made) == "vars" and self.is_parsed(next(iter(made.args), None))
 
     def _value(self, node: ast.expr, depth: int) -> Any:
         if depth > DEPTH:
@@ -310,6 +351,21 @@ class ScriptNames(NotedNames):
                 key = self._value(node.args[0], depth)
                 return _decided(of[key]) if key in of else self._value(node.args[1], depth)
         raise _Unknown
+
+
+def _as_parsed(value: Any, option: ast.Call) -> Any:
+    """The value of an option as `argparse` or Fire hands it on: a number, a word, or what its action stores."""
+    given = {word.arg: word.value for word in option.keywords}
+    action = given.get("action")
+    if value is True and isinstance(action, ast.Constant):
+        return action.value != "store_false"
+    kind = given.get("type")
+    if not isinstance(value, str) or (isinstance(kind, ast.Name) and kind.id == "str"):
+        return value
+    try:
+        return scalars.plain_value(value)
+    except scalars.NotANumber:
+        return value
 
 
 class _Unknown(Exception):

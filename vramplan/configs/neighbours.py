@@ -38,7 +38,7 @@ def imported(file: str) -> Beside:
             names.append(os.path.join(folder, os.path.basename(module)))
             path = next((name for name in names if os.path.isfile(name)), None)
             try:
-                return None if path is None else (read_text(path), path)
+                return None if path is None else (read_text(path, allow_utf16=True), path)
             except InputError:
                 return None
         parts = module.split(".")
@@ -51,7 +51,7 @@ def imported(file: str) -> Beside:
                 path = os.path.join(place, *parts[at:]) + end
                 try:
                     if os.path.isfile(path):
-                        return read_text(path), path
+                        return read_text(path, allow_utf16=True), path
                 except InputError:
                     continue
         return None
@@ -59,30 +59,36 @@ def imported(file: str) -> Beside:
     return text_of
 
 
-def declared(program: str, file: str) -> tuple[Written, Written] | None:
-    """The arguments of the script that a command starts, and whose they are; None where the script is not there.
+def started(program: str, file: str) -> tuple[str, str] | None:
+    """The text and the path of the script that a command starts, below the file's folder or one above it.
 
-    It stands below the file's folder or one above it.
+    None where it is not there.
     """
+    ends = [program]
     if not program.endswith(".py"):
-        if program in VERBS or not re.fullmatch(r"[\w.]+", program):
+        if program in VERBS or not re.fullmatch(r"[\w./]+", program):
             return None
         program = program.replace(".", "/") + ".py"  # of `-m`
+        ends = [program, os.path.join("src", program)]  # where packages lie that are installed
     folder = os.path.dirname(os.path.abspath(file))
     parts = program.split("/") if os.path.isabs(program) or unknowns(program) else []
+    ends += [os.path.join(*parts[at:]) for at in range(1, len(parts) - 1)]
     for _ in range(PARENTS):
-        ends = [program, *(os.path.join(*parts[at:]) for at in range(1, len(parts) - 1))]
         places = (os.path.normpath(os.path.join(folder, end)) for end in ends)
         path = next((one for one in places if os.path.isfile(one)), None)
         if path is not None:
             try:
-                text = read_text(path)
+                return read_text(path, allow_utf16=True), path if os.path.isabs(file) else os.path.relpath(path)
             except InputError:
                 return None
-            found = own_arguments.declared(text, path, imported(path))
-            return Written(found, path), Written(own_arguments.trainer_of(text, path, imported(path)), path)
         folder = os.path.dirname(folder)
     return None
+
+
+def declared(text: str, path: str) -> tuple[Written, Written]:
+    """The arguments of a script that a command starts, and whose they are."""
+    found = own_arguments.declared(text, path, imported(path))
+    return Written(found, path), Written(own_arguments.trainer_of(text, path, imported(path)), path)
 
 
 def defined_above(file: str, package: str, name: str) -> str | None:
@@ -119,7 +125,7 @@ def sourced(file: str) -> Callable[[str], str | None]:
         parts = name.split("/")
         ends = [os.path.join(folder, *parts[at:]) for at in range(len(parts)) if parts[at]]
         try:
-            return next((read_text(path) for path in ends if os.path.isfile(path)), None)
+            return next((read_text(path, allow_utf16=True) for path in ends if os.path.isfile(path)), None)
         except InputError:
             return None
 

@@ -26,6 +26,7 @@ class NotedNames:
         self.attributes: dict[str, ast.expr] = {}
         self.fields: dict[str, dict[str, ast.expr]] = {}
         self.arguments: dict[str, ast.expr] = {}
+        self.options: dict[str, tuple[str, ast.Call]] = {}
         for node in ast.walk(self.tree):
             self._note(node)
 
@@ -105,6 +106,7 @@ class NotedNames:
         dest = given.get("dest")
         key = dest.value if isinstance(dest, ast.Constant) else name.lstrip("-").replace("-", "_")
         action = given.get("action")
+        self.options[name.lstrip("-").replace("-", "_").lower()] = str(key), call
         if "default" in given:
             self.arguments[str(key)] = given["default"]
         elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):

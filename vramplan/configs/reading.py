@@ -14,8 +14,9 @@ from vramplan.configs import command, forms, records, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
 from vramplan.configs.neighbours import imported, sourced
+from vramplan.configs.neighbours import started as script_started
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.arguments import recognising
+from vramplan.configs.programs.arguments import calls, recognising, scripts
 from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
@@ -72,7 +73,7 @@ class Wanted:
 
 def read_file(file: str, wanted: Wanted) -> ReadJob:
     """The job that one file means; `-` is standard input. Raises InputError with every problem of the file."""
-    return read(read_text(named_in(file)[0], allow_stdin=True), file, wanted)
+    return read(read_text(named_in(file)[0], allow_stdin=True, allow_utf16=True), file, wanted)
 
 
 def read(text: str, file: str, wanted: Wanted) -> ReadJob:
@@ -128,9 +129,12 @@ def settings(text: str, file: str) -> dict[str, Written]:
         if others is not None:
             before = written.pop(NOTE, None)
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
-        own = declared_by(str(written["program"].value), file) if "program" in written else None
+        own = script_started(str(written["program"].value), file) if "program" in written else None
         if own is not None:
-            written[DECLARED], written[TRAINER] = own
+            made = None if scripts.of(written) is not None else _constructed_by(*own, written)
+            if made is not None:
+                return made
+            written[DECLARED], written[TRAINER] = declared_by(*own)
         return written
     if form == PYTHON:
         path, name = named_in(file)
@@ -147,6 +151,25 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if (kept := records.of_wandb(written)) is not None:
         return kept
     return _started_by(written, text, file) or written
+
+
+def _constructed_by(text: str, path: str, written: Mapping[str, Written]) -> dict[str, Written] | None:
+    """The settings of a script that constructs its trainer's arguments itself, of what its command hands it.
+
+    None for a script that parses them, or whose text does not say them.
+    """
+    outside = {key: item for key, item in written.items() if key.startswith("launcher.") or key in (NOTE, "program")}
+    given = {key: item for key, item in written.items() if key not in outside}
+    try:
+        found = calls.from_python(text, path, None, imported(path), given)
+    except InputError:
+        return None
+    if found is None:
+        return None
+    settings, note = found
+    before = [str(outside[NOTE].value)] if NOTE in outside else []
+    outside[NOTE] = Written("; ".join([*before, f"{os.path.basename(path)}: {note}"]), path)
+    return {**outside, **settings}
 
 
 def _script(text: str, file: str) -> shell.Script:
@@ -194,7 +217,7 @@ def written_by(file: str) -> Mapping[str, str]:
     """The texts of the files that a script writes before it starts a program with them, by their paths."""
     if form_of("", file) != SHELL:
         return {}
-    text = read_text(named_in(file)[0], allow_stdin=True)
+    text = read_text(named_in(file)[0], allow_stdin=True, allow_utf16=True)
     return shell.read(text, sourced(file)).files if "<<" in text else {}
 
 

@@ -10,6 +10,16 @@ _WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a comma
 LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
 
 
+MANY_PROCESSES = ("torchrun", "deepspeed", "accelerate")
+_TRAINING = re.compile(r"train|tun(e|ing)|(^|[_/-])(sft|dpo|kto|orpo|grpo)([_.-]|$)")
+
+
+def is_training(program: str, launcher: list[Argument]) -> bool:
+    """Whether a program trains by its name, or as it is started: one process for each device."""
+    names = [item.text.rsplit("/", 1)[-1] for item in launcher]
+    return bool(_TRAINING.search(program.lower())) or any(name in MANY_PROCESSES for name in names)
+
+
 def named_by_caller(arguments: list[Argument]) -> int | None:
     """The place of a program that only the caller names, `torchrun --nproc_per_node 8 $SCRIPT --lr 1`; else None."""
     texts = [item.text for item in arguments]

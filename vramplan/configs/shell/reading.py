@@ -11,7 +11,7 @@ from typing import Any
 
 from vramplan.configs.shell import queued
 from vramplan.configs.shell.branches import Branches, decided_by
-from vramplan.configs.shell.commands import LAUNCHERS, named_by_caller, without_redirections
+from vramplan.configs.shell.commands import LAUNCHERS, is_training, named_by_caller, without_redirections
 from vramplan.configs.shell.expanding import (
     Argument,
     Expansion,
@@ -474,7 +474,9 @@ class _StatementReader(Expansion):
             self.script.runs[arguments[at].line] = arguments[at].text
         if self.script.program is not None and len(arguments) - at < len(self.script.arguments):
             return  # a helper beside the training
-        if self.script.program is None or len(flags) > MANY:
+        held = self.script.program
+        prepared = held is not None and not is_training(held.text, self.script.launcher)
+        if held is None or len(flags) > MANY or (prepared and is_training(arguments[at].text, arguments[:at])):
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]

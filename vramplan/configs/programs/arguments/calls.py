@@ -115,18 +115,23 @@ class _Run(NamedTuple):
     """Whether the class of the trainer is somebody's own: of another module, or with a step of its own."""
 
 
-def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tuple[dict[str, Written], str] | None:
+def from_python(
+    text: str, file: str, wanted: str | None, beside: Beside, given: Mapping[str, Written] | None = None
+) -> tuple[dict[str, Written], str] | None:
     """The settings of the trainer that a script constructs, with a note; None where it constructs none.
 
-    `wanted`: the function that constructs it. Raises InputError.
+    `wanted`: the function that constructs it. `given`: the arguments of its command, of which those that the script
+    does not take stay settings. Raises InputError.
     """
     if "Trainer" not in text:
         return None
     names = ScriptNames(text, file, beside)
+    left = names.handed({key: item.value for key, item in (given or {}).items()})
     run = _run(names, file, wanted)
     if run is None:
         return None
     page = _Page(names, file)
+    page.written |= {key: item for key, item in (given or {}).items() if key in left}
     page.read(run)
     told = f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
     if run.own:
@@ -271,6 +276,8 @@ class _Page:
         if isinstance(quantized, ast.IfExp):
             quantized = self.names.behind(quantized.body)
         if isinstance(quantized, ast.Call) and name_of(quantized).endswith("BitsAndBytesConfig"):
+            for key in ("load_in_4bit", "load_in_8bit"):  # the configuration won until transformers 4.38 refused both
+                self.written.pop(key, None)
             self.of_call(quantized, BITS)
         elif quantized is not None and not (isinstance(quantized, ast.Constant) and quantized.value is None):
             self.put("quantization_config", NotConstant(ast.unparse(quantized)), quantized)
@@ -296,14 +303,14 @@ class _Page:
             return None
         if isinstance(node, ast.Name):
             values = [
-                value
+                _unwrapped(value)
                 for (_, name), lines in self.names.assigned.items()
                 for _, value in lines
                 if name == node.id and isinstance(value, ast.Call)
             ]
-            loaded = [value for value in values if value in found]
+            loaded = [value for value in values if value in found or name_of(value).endswith(".from_pretrained")]
             if loaded:
-                return loaded[0]
+                return loaded[0] if loaded[0] in found else None
             if any(name_of(value).split(".")[0] in self.names.fields for value in values):
                 return None
         return found[0] if found else None
@@ -418,6 +425,19 @@ class _Page:
         if found:
             value, call = max(found, key=lambda pair: pair[0])
             self.usual("model_max_length", value, call)
+
+
+PLACES = ("cuda", "to", "half", "bfloat16", "float", "train", "eval")
+"""Methods of a model that return it."""
+
+
+def _unwrapped(call: ast.Call) -> ast.Call:
+    """The call that makes a model of which methods put it elsewhere, as `Own.from_pretrained(name).cuda()` does."""
+    inner = call.func
+    while isinstance(inner, ast.Attribute) and inner.attr in PLACES and isinstance(inner.value, ast.Call):
+        call = inner.value
+        inner = call.func
+    return call
 
 
 def _unsloths(call: ast.Call, what: str) -> bool:
