@@ -73,8 +73,8 @@ def test_values_that_older_records_print_are_read() -> None:
 
 
 def test_an_adapter_that_is_not_modelled_is_refused() -> None:
-    with pytest.raises(InputError, match="an adapter of PREFIX_TUNING is not modelled"):
-        meant(KEPT.replace("LORA", "PREFIX_TUNING"), "config.yaml")
+    with pytest.raises(InputError, match="an adapter of ADAPTION_PROMPT is not modelled"):
+        meant(KEPT.replace("LORA", "ADAPTION_PROMPT"), "config.yaml")
 
 
 def test_a_page_says_the_batch_and_asks_for_the_rest() -> None:
@@ -116,3 +116,38 @@ def test_a_page_is_asked_about(tmp_path: Path) -> None:
     assert (ran.code, "README.md: leaves precision open" in ran.err) == (2, True)
     words = ("--seq", "512", "--precision", "amp-bf16", "--checkpointing", "full")
     assert run("fit", tmp_path / "README.md", "--gpu", "8xb300", *words).code in (0, 3)
+
+
+ADAPTER = """
+{"alpha_pattern": {}, "base_model_name_or_path": "meta-llama/Llama-3.2-1B", "inference_mode": true, %s,
+ "layers_to_transform": null, "peft_type": "%s", "task_type": "CAUSAL_LM"}
+"""
+"""The file that PEFT keeps beside the weights of an adapter."""
+
+
+def test_the_file_beside_the_weights_of_an_adapter_says_the_model_and_the_adapter() -> None:
+    """It says nothing of a step: that is asked for."""
+    read = meant(ADAPTER % ('"r": 8, "lora_alpha": 4, "target_modules": ["q_proj"]', "LORA"), "adapter_config.json")
+    holds(
+        {value.key: value.value for value in read.values},
+        model="llama-3.2-1b",
+        adapter__kind="lora",
+        adapter__rank=8,
+        adapter__alpha=4,
+        adapter__targets=["q_proj"],
+    )
+    for key in ("micro_batch_size", "sequence_length", "precision", "activation_checkpointing", "optimizer"):
+        assert key in read.open, key
+    found = job(ADAPTER % ('"num_virtual_tokens": 30', "PROMPT_TUNING"), "adapter_config.json")
+    holds(found, adapter__kind="prompt-tuning", adapter__virtual_tokens=30)
+
+
+def test_adapters_of_some_blocks_or_of_several_ranks_are_not_passed_over() -> None:
+    lora = '"r": 8, "target_modules": ["q_proj"], "rank_pattern": {"q_proj": 4}'
+    with pytest.raises(InputError, match=r"rank_pattern.*is not understood"):
+        meant(ADAPTER % (lora, "LORA"), "adapter_config.json")
+
+
+def test_a_record_of_an_adapter_beside_lora() -> None:
+    kept = KEPT.replace("peft_type: LORA, r: 16", "peft_type: PeftType.VERA, r: 128")
+    holds(job(kept, "config.yaml"), adapter__kind="vera", adapter__rank=128, adapter__targets=["q_proj", "v_proj"])

@@ -370,8 +370,8 @@ def test_a_module_beside_the_script_is_followed(tmp_path: Path) -> None:
 
 
 def test_an_adapter_or_a_head_that_is_not_modelled_is_said() -> None:
-    with pytest.raises(InputError, match="IA3Config is not read from a script"):
-        meant(QLORA.replace("LoraConfig(r=32", "IA3Config(r=32"), "own.py")
+    with pytest.raises(InputError, match=r"XLoraConfig is not read from a script.*LoraConfig, AdaLoraConfig"):
+        meant(QLORA.replace("LoraConfig", "XLoraConfig"), "own.py")
     with pytest.raises(InputError, match="has a head that is not read"):
         meant(QLORA.replace("AutoModelForCausalLM.from", "AutoModelForTokenClassification.from"), "own.py")
 
@@ -395,6 +395,37 @@ def test_any_other_adapter_of_peft_is_no_full_training() -> None:
     assert found.job["adapter"]["rank"] == 4
     kept = meant(WRAPPED.format(name="PeftConfig", made='PeftConfig.from_pretrained("me/adapter")'), "own.py")
     assert {"adapter.rank", "adapter.targets"} <= kept.open.keys()
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("IA3Config(target_modules=['c_attn'], feedforward_modules=['c_proj'])", {"feedforward_targets": ["c_proj"]}),
+        ("AdaLoraConfig(init_r=6, target_r=3, lora_alpha=16)", {"rank": 6, "alpha": 16}),
+        ("VeraConfig(r=64, vera_dropout=0.1, target_modules='all-linear')", {"rank": 64, "targets": "all-linear"}),
+        ("HRAConfig(r=2, modules_to_save=['lm_head'])", {"rank": 2, "modules_to_save": ["lm_head"]}),
+        ("OFTConfig(oft_block_size=16)", {"rank": 16}),
+        ("BOFTConfig(boft_block_size=8, boft_n_butterfly_factor=2)", {"rank": 8}),
+        ("FourierFTConfig(n_frequency=500)", {"frequencies": 500}),
+        ("PromptTuningConfig(task_type='CAUSAL_LM', num_virtual_tokens=12)", {"virtual_tokens": 12}),
+        ("PrefixTuningConfig(num_virtual_tokens=8, prefix_projection=True)", {"prefix_projection": True}),
+    ],
+)
+def test_adapters_beside_lora_by_their_configurations(made: str, expected: dict[str, object]) -> None:
+    found = meant(WRAPPED.format(name=made.partition("(")[0], made=made), "own.py")
+    kind = found.job["adapter"]
+    assert {key: kind.get(key) for key in expected} == expected
+    assert kind["kind"] != "lora"
+
+
+def test_what_a_configuration_of_another_adapter_leaves_to_its_layers_or_to_the_run_is_asked_for() -> None:
+    """A number of blocks is a size for each layer, and tokens have no number by themselves."""
+    found = meant(WRAPPED.format(name="OFTConfig", made="OFTConfig(r=4)"), "own.py")
+    assert "adapter.rank" in found.open
+    found = meant(WRAPPED.format(name="PromptTuningConfig", made="PromptTuningConfig()"), "own.py")
+    assert "adapter.virtual_tokens" in found.open
+    found = meant(WRAPPED.format(name="HRAConfig", made="HRAConfig(r=int(input()))"), "own.py")
+    assert "input()" in found.open["adapter.rank"]
 
 
 def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of() -> None:

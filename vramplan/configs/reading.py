@@ -148,8 +148,9 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if form == PAGE:
         return records.from_page(text, file, forms.from_yaml)
     written = forms.from_yaml(text, file, json=form == JSON)
-    if (kept := records.of_wandb(written)) is not None:
-        return kept
+    for record in (records.of_wandb, records.of_peft):
+        if (kept := record(written)) is not None:
+            return kept
     return _started_by(written, text, file) or written
 
 

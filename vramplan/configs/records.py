@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from vramplan.configs.programs.arguments import peft_kinds
 from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, LORA, TABLE
 from vramplan.configs.shell import CLOSE, OPEN
 from vramplan.configs.written import Written
@@ -82,11 +83,7 @@ def _arguments(found: Settings) -> Settings:
     adapter = next((key.rpartition(".")[0] for key in found if re.fullmatch(r"peft_config\.\w+\.peft_type", key)), None)
     if adapter is not None:
         kind = found[f"{adapter}.peft_type"]
-        if str(kind.value).rpartition(".")[2].upper() != "LORA":
-            message = f"an adapter of {kind.value} is not modelled"
-            raise InputError([Problem(message, file=kind.file, line=kind.line, hint="lora, dora, ia3 and oft are")])
-        result["use_peft"] = kind._replace(value=True)
-        _taken(found, result, f"{adapter}.", LORA)
+        _adapter(found, result, f"{adapter}.", kind)
         if str((found.get(f"{adapter}.task_type") or kind).value).endswith("SEQ_CLS"):
             result[CLASSIFIER] = kind._replace(value=True)
     _taken(found, result, "quantization_config.", BITS)
@@ -96,6 +93,57 @@ def _arguments(found: Settings) -> Settings:
     if not any(key in result for key in OF_TRL) and length is None and result:
         result["max_length"] = next(iter(result.values()))._replace(value=NOT_KEPT)
     return result
+
+
+def _adapter(found: Settings, result: Settings, prefix: str, kind: Written) -> None:
+    """The settings of an adapter's configuration; raises InputError for one of a kind that is not modelled."""
+    word = str(kind.value).rpartition(".")[2].upper()
+    if word == "LORA":
+        result["use_peft"] = kind._replace(value=True)
+        _taken(found, result, prefix, LORA)
+    elif word in peft_kinds.KINDS:
+        result[peft_kinds.KIND] = kind._replace(value=word)
+        _taken(found, result, prefix, {name: peft_kinds.BELOW + name for name in peft_kinds.taken(word)})
+    else:
+        known = ", ".join(["lora", "dora", *(one.word for one in peft_kinds.KINDS.values())])
+        message = f"an adapter of {kind.value} is not modelled"
+        raise InputError([Problem(message, file=kind.file, line=kind.line, hint=f"{known} are")])
+
+
+OF_THE_BASE = "base_model_name_or_path"
+BESIDE_WEIGHTS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "max_length",
+    "bf16",
+    "gradient_checkpointing",
+    "optim",
+)
+"""What changes memory and does not stand in the file that PEFT keeps: it is asked for."""
+
+SHAPING = ("rank_pattern", "alpha_pattern", "layers_to_transform", "target_parameters", "layer_replication")
+"""Settings of PEFT's file that change which layers have an adapter, and how large it is; without a value they do not."""
+
+
+def of_peft(written: Mapping[str, Written]) -> Settings | None:
+    """The arguments in the file that PEFT keeps beside an adapter, `adapter_config.json`; None for any other file.
+
+    Source: huggingface/peft 0.21.2, src/peft/config.py, save_pretrained.
+    """
+    kind = written.get("peft_type")
+    if kind is None or OF_THE_BASE not in written:
+        return None
+    found: Settings = {}
+    _adapter(dict(written), found, "", kind)
+    if written[OF_THE_BASE].value:
+        found["model_name_or_path"] = written[OF_THE_BASE]
+    if str((written.get("task_type") or kind).value).endswith("SEQ_CLS"):
+        found[CLASSIFIER] = kind._replace(value=True)
+    for key in SHAPING:
+        for name, item in written.items():
+            if name.partition(".")[0] == key and item.value not in (None, {}, [], ""):
+                found[name] = item
+    return {**found, **{key: kind._replace(value=NOT_KEPT) for key in BESIDE_WEIGHTS}}
 
 
 def _taken(found: Settings, result: Settings, prefix: str, names: Mapping[str, str]) -> None:

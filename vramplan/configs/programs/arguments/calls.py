@@ -21,6 +21,7 @@ from vramplan.configs.constructed import Beside
 from vramplan.configs.evaluated import UNKNOWN, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
+from vramplan.configs.programs.arguments import peft_kinds
 from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
 from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, OLD_KBIT, TABLE
 from vramplan.configs.written import Written
@@ -58,6 +59,7 @@ OWN_ADAPTERS = re.compile(
 """What functions are called that make an adapter, in modules of somebody's own."""
 
 PEFT = "peft"
+KNOWN = f"those of LoraConfig, {', '.join(peft_kinds.BY_NAME)} are"
 
 GIVE = "give the command that starts it, or a file of its arguments"
 
@@ -189,7 +191,7 @@ class _Page:
         if value is None and key in COUNTED:  # of an option that has no default
             value = NotConstant(ast.unparse(node))
         if isinstance(value, NotConstant):
-            if key in OPEN or key in ASKED or key in WITHOUT_MEMORY:
+            if key in OPEN or key in ASKED or key in WITHOUT_MEMORY or key.startswith(peft_kinds.BELOW):
                 value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
             elif key in OF_SAMPLING:
                 return
@@ -341,8 +343,13 @@ class _Page:
     def _adapter(self, run: _Run) -> None:
         calls = list(self.names.calls())
         other = next((call for call in calls if self._is_other_adapter(call, calls)), None)
+        word = None if other is None else peft_kinds.BY_NAME.get(name_of(other).rpartition(".")[2])
+        if other is not None and word is not None:
+            self.put(peft_kinds.KIND, word, other)
+            self.of_call(other, {name: peft_kinds.BELOW + name for name in peft_kinds.taken(word)})
+            return
         if other is not None:
-            message, hint = f"an adapter of {name_of(other)} is not read from a script", "that of a LoraConfig is"
+            message, hint = f"an adapter of {name_of(other)} is not read from a script", KNOWN
             self.problems.append(Problem(message, file=self.file, line=other.lineno, hint=hint))
             return
         wrapped = next((call for call in calls if _unsloths(call, "get_peft_model")), None)

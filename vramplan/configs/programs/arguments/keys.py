@@ -117,7 +117,7 @@ OF_OTHERS = names(
 UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
-    lora_config freeze_vision_tower freeze_merger freeze_llm tune_mm_vision tune_mm_mlp tune_mm_llm
+    lora_config peft_config.* freeze_vision_tower freeze_merger freeze_llm tune_mm_vision tune_mm_mlp tune_mm_llm
     tune_merger disable_flash_attn2 lora_target_parameters
     lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
     teacher_model_name_or_path lmbda seq_kd

@@ -11,11 +11,14 @@ from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT
+from vramplan.configs.programs.arguments.peft_kinds import other_adapter
 
 
 def adapter(file: TrainingFile) -> bool:
     """Say the adapter; whether there is one."""
     sheet, meaning = file.sheet, file.meaning
+    if other_adapter(file):
+        return True
     _of_a_file(file)
     wanted = bool(sheet.flag("use_peft"))
     rank, alpha, dropout = sheet.count("lora_r"), sheet.number("lora_alpha"), sheet.number("lora_dropout")
