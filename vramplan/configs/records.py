@@ -126,7 +126,7 @@ SHAPING = ("rank_pattern", "alpha_pattern", "layers_to_transform", "target_param
 
 
 def of_peft(written: Mapping[str, Written]) -> Settings | None:
-    """The arguments in the file that PEFT keeps beside an adapter, `adapter_config.json`; None for any other file.
+    """The arguments in the file that PEFT keeps beside an adapter, `adapter_config.json`; None else.
 
     Source: huggingface/peft 0.21.2, src/peft/config.py, save_pretrained.
     """
