@@ -153,8 +153,8 @@ def test_a_file_that_filters_a_data_set_or_is_of_another_program_is_told_so() ->
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("NPROC_PER_NODE=4 swift sft --model gpt2 --tuner_type lora", "ms-swift"),
-        ("python -m swift.cli.rlhf --rlhf_type dpo --model gpt2", "ms-swift"),
+        ("NPROC_PER_NODE=4 megatron sft --load own --packing true", "Megatron-SWIFT"),
+        ("python -m swift.cli._megatron.sft --load own", "Megatron-SWIFT"),
         ("python3 -m verl.trainer.main_ppo data.train_batch_size=8", "verl"),
         ("deepspeed --module openrlhf.cli.train_sft --pretrain gpt2 --micro_train_batch_size 2", "OpenRLHF"),
         ("xtuner train own.py --deepspeed deepspeed_zero2", "XTuner"),

@@ -122,7 +122,7 @@ BESIDE_WEIGHTS = (
 """What changes memory and does not stand in the file that PEFT keeps: it is asked for."""
 
 SHAPING = ("rank_pattern", "alpha_pattern", "layers_to_transform", "target_parameters", "layer_replication")
-"""Settings of PEFT's file that change which layers have an adapter, and how large it is; without a value they do not."""
+"""Settings of PEFT's file that change which layers have an adapter or how large it is; without a value they do not."""
 
 
 def of_peft(written: Mapping[str, Written]) -> Settings | None:

@@ -31,6 +31,7 @@ MODULES = {
     "nemo": "nemo",
     "megatron-bridge": "megatron_bridge",
     "open-instruct": "open_instruct",
+    "ms-swift": "ms_swift",
 }
 """Names of `--from`, and the files in `programs/`."""
 
@@ -49,6 +50,7 @@ OTHER_NAMES = {
     "composer": "llm-foundry",
     "tune": "torchtune",
     "titan": "torchtitan",
+    "swift": "ms-swift",
 }
 FOREIGN = {
     "nanotron": frozenset(["general", "parallelism", "tokens", "model", "optimizer"]),
@@ -60,8 +62,8 @@ Source: huggingface/nanotron, src/nanotron/config/config.py; volcengine/verl, ve
 """
 
 FOREIGN_COMMANDS = {
-    "ms-swift": re.compile(
-        r"(\S*/)?(swift|megatron) (sft|pt|rlhf|dpo|grpo|rm)( .*)?|.*\bswift\.cli\.\w+ .*", re.DOTALL
+    "Megatron-SWIFT": re.compile(
+        r"(\S*/)?megatron (sft|pt|rlhf|dpo|grpo|rm)( .*)?|.*\bswift\.cli\._megatron\.\w+ .*", re.DOTALL
     ),
     "verl": re.compile(r".*\bverl\.trainer\.\w+( .*)?", re.DOTALL),
     "OpenRLHF": re.compile(r".*\bopenrlhf\.cli\.train_\w+( .*)?", re.DOTALL),

@@ -23,6 +23,12 @@ _TEMPLATE: dict[str, Any] = {"fp16": True, "optimizer": "adamw", "gradient_accum
 
 _OPEN_INSTRUCT = {"overlap_comm": True, "contiguous_gradients": True}
 _LIVE = {"sub_group_size": 10**9, "stage3_max_live_parameters": 10**9}
+_SWIFT = {
+    "overlap_comm": False,
+    "contiguous_gradients": True,
+    "allgather_bucket_size": 200_000_000,
+    "reduce_bucket_size": 200_000_000,
+}
 _ON_HOST = {"offload_optimizer": "cpu", "offload_param": "cpu"}
 
 SHIPPED: dict[str, dict[str, Any]] = {
@@ -168,6 +174,17 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "stage3_prefetch_bucket_size": 11560550,
         "stage3_param_persistence_threshold": 35840,
         "stage3_max_live_parameters": 10**9,
+    },
+    # modelscope/ms-swift 4.6.0.dev0 (3602360a), swift/config/
+    **{f"swift/config/zero{stage}.json": {**_SWIFT, "stage": stage} for stage in (0, 1, 2)},
+    "swift/config/zero2_offload.json": {**_SWIFT, "stage": 2, "offload_optimizer": "cpu"},
+    "swift/config/zero3.json": {**_LIVE, "stage": 3, "overlap_comm": False, "contiguous_gradients": True},
+    "swift/config/zero3_offload.json": {
+        **_LIVE,
+        **_ON_HOST,
+        "stage": 3,
+        "overlap_comm": False,
+        "contiguous_gradients": True,
     },
     # allenai/open-instruct (e6c3044a), configs/ds_configs/, which stood at ds_configs/ before
     "ds_configs/stage2_no_offloading_accelerate.conf": {**_OPEN_INSTRUCT, "stage": 2},

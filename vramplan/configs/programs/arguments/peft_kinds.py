@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.catalog import scalars
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.shell import shown, unknowns
 from vramplan.tuples import NamedTuple
@@ -97,4 +98,6 @@ def _said(key: str, value: Any) -> Any:
     if key in ("targets", "feedforward_targets", "modules_to_save"):
         names = value.split(",") if isinstance(value, str) else list(value)
         return names[0] if key == "targets" and names == ["all-linear"] else [name.strip() for name in names]
+    if isinstance(value, str):  # of a command line
+        value = scalars.plain_value(value)
     return int(value) if isinstance(value, float) and key == "alpha" and value == int(value) else value
