@@ -349,6 +349,28 @@ def test_recipes_of_megatron_bridge_are_followed() -> None:
     assert own["model"]["layers"] == 12
 
 
+CHANGES = """
+    model: {tensor_model_parallel_size: 2, pipeline_model_parallel_size: 2, recompute_granularity: selective}
+    train: {train_iters: 10, global_batch_size: 16, micro_batch_size: 2}
+    optimizer: {lr: 1.0e-4, clip_grad: 0.5}
+    scheduler: {lr_warmup_iters: 2}
+    checkpoint: {save: out}
+    dataset: {seq_length: 1024, packed_sequence_specs: {packed_sequence_size: 1024}}
+"""
+
+
+def test_a_file_that_changes_a_recipe_of_megatron_bridge_leaves_the_rest_to_it() -> None:
+    """Its settings below `train` are those of LitGPT too, which has no scheduler or checkpoint beside them."""
+    found = meant(CHANGES, "changes.yaml")
+    assert found.program == "megatron-bridge"
+    told = {value.key: value.value for value in found.values}
+    holds(told, sequence_length=1024, micro_batch_size=2, max_gradient_norm=0.5, parallel__tensor=2, packing=True)
+    holds(told, parallel__pipeline=2, activation_checkpointing="selective", precision=None, optimizer=None)
+    for key in ("model", "precision", "optimizer", "parallel.sharding", "gradient_accumulation_steps"):
+        assert key in found.open, key
+    holds(job(CHANGES, "changes.yaml", devices=8), parallel__data=2, gradient_accumulation_steps=4)
+
+
 def test_a_recipe_of_megatron_bridge_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "llama3.py"
     path.write_text(dedent(BRIDGE))

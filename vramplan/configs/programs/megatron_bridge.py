@@ -24,6 +24,7 @@ from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.programs.megatron_bridge_models import model_of
 from vramplan.configs.programs.nemo_recipes import TARGETS
 from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import names
 from vramplan.configs.written import Written
 
 PRECISIONS = (
@@ -54,6 +55,9 @@ DIFFUSION = ("Flux", "Wan")
 """How classes of models that draw images begin, and those of their data."""
 
 DRAWN = (f"dataset.{CLASS}", f"model.{CLASS}")
+PACKED = "dataset.packed_sequence_specs.packed_sequence_size"
+"""The size to which samples are packed before training, as releases before 0.4 have it."""
+
 NUMBER = "recipe.num_gpus"
 """The key of settings for the number of GPUs in the name of a recipe."""
 
@@ -104,11 +108,45 @@ def _shorter(made: Constructed) -> Constructed:
 def recognise(given: Mapping[str, Any]) -> int:
     """How many keys are Megatron-Bridge's alone."""
     whole = getattr(given.get(CLASS), "value", None)
+    sections = {key.partition(".")[0] for key in given}
+    sizes = [key for key in OF_A_STEP if key in given]
+    if whole is None and sizes and sections <= SECTIONS and len(sections & OF_ITS_OWN) > 1:
+        return len(sizes) + len(sections & OF_ITS_OWN)
     return 3 * (whole in (*keys.BASES, "ConfigContainer"))
 
 
+SECTIONS = names(
+    """
+    model train optimizer scheduler checkpoint logger dataset ddp rng dist mixed_precision peft tokenizer validation
+    comm_overlap profiling ft nvrx_straggler rerun_state_machine inprocess_restart
+    """
+)
+"""Parts of a `ConfigContainer`, which a file of YAML may change: training/utils/omegaconf_utils.py."""
+
+OF_ITS_OWN = names("scheduler checkpoint logger ddp rng dist mixed_precision")
+OF_A_STEP = ("train.train_iters", "train.micro_batch_size", "train.global_batch_size")
+
+
 def read(sheet: Sheet, meaning: Meaning) -> None:
-    """The job of a recipe."""
+    """The job of a recipe, or of a file that changes one; what such a file leaves out is asked for."""
+    changes = CLASS not in sheet.written
+    _recipe(sheet, meaning)
+    if not changes or sheet.refused:
+        return
+    for key, told in list(meaning.job.items()):
+        if key not in ("runtime", "parallel.data") and not any(sheet.given(name) for name in told.of):
+            del meaning.job[key]
+            meaning.ask(key, "that of the recipe which the file changes")
+    if "model" in meaning.open:
+        meaning.open["model"] = "that of the recipe which the file changes (--model NAME)"
+    if "parallel.data" in meaning.open and meaning.job.pop("gradient_accumulation_steps", None) is not None:
+        total = sheet.count("train.global_batch_size")
+        reason = f"train.global_batch_size {total} is shared by the GPUs of the launcher (--gpus N)"
+        meaning.ask("gradient_accumulation_steps", reason)
+    meaning.note("an adapter, packing and degrees of parallelism that only the recipe has are not counted")
+
+
+def _recipe(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("runtime", "megatron", CLASS)
     draws = next((key for key in DRAWN if (sheet.text(key) or "").rpartition(".")[2].startswith(DIFFUSION)), None)
     if draws is not None:
@@ -126,9 +164,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     _precision(sheet, meaning)
     _optimizer(sheet, meaning)
     _checkpointing(sheet, meaning)
-    if sheet.flag("dataset.enable_offline_packing") or sheet.flag("dataset.enable_in_batch_packing"):
-        meaning.say("packing", True, "dataset.enable_offline_packing")
-        meaning.say("attention", "flash", "dataset.enable_offline_packing")  # it takes lengths of sequences alone
+    flags = ("dataset.enable_offline_packing", "dataset.enable_in_batch_packing")
+    packs = [key for key in flags if sheet.flag(key)] + [PACKED] * ((sheet.count(PACKED) or 0) > 0)
+    if packs:
+        meaning.say("packing", True, packs[0])
+        meaning.say("attention", "flash", packs[0])  # it takes lengths of sequences alone
     if sheet.text("model.cuda_graph_impl") not in (None, "none"):
         meaning.lack("model.cuda_graph_impl", "CUDA graphs, with buffers of their own")
     _adapter(sheet, meaning)

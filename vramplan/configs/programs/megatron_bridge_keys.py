@@ -59,7 +59,8 @@ SCHEMES = {"lora": "LoRA", "dora": "DoRA", "canonical_lora": "CanonicalLoRA"}
 UNDERSTOOD = names(
     """
     _class recipe.num_gpus model._class model._of.* model.* dataset.seq_length dataset.sequence_length
-    dataset.enable_offline_packing dataset.enable_in_batch_packing train.micro_batch_size train.global_batch_size
+    dataset.enable_offline_packing dataset.enable_in_batch_packing dataset.packed_sequence_specs.packed_sequence_size
+    train.micro_batch_size train.global_batch_size
     mixed_precision mixed_precision._class mixed_precision.fp8 mixed_precision.bf16 mixed_precision.fp16
     mixed_precision.grad_reduce_in_fp32
     optimizer.optimizer optimizer._class optimizer.clip_grad optimizer.use_distributed_optimizer
