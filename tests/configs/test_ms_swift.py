@@ -64,6 +64,12 @@ def test_several_processes_share_the_batch_and_checkpoint_without_reentering() -
     assert {*offloaded["offload"]} == {"optimizer", "gradients", "parameters"}  # type: ignore[misc]
 
 
+def test_layers_that_one_process_spreads_over_several_gpus_are_told() -> None:
+    assert "device_map" in meant(f"CUDA_VISIBLE_DEVICES=0,1 {RUN}").unmodelled
+    assert "device_map" not in meant(f"CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 {RUN}").unmodelled
+    assert "device_map" not in meant(f"CUDA_VISIBLE_DEVICES=1 {RUN}").unmodelled
+
+
 def test_fsdp_of_the_file_that_comes_with_it() -> None:
     found = job(f"NPROC_PER_NODE=2 {RUN} --tuner_type full --fsdp fsdp2")
     holds(found, parallel__sharding="fsdp", parallel__fsdp_version=2, activation_checkpointing="full")

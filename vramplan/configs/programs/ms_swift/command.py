@@ -42,5 +42,8 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     if not launcher:
         held = {name: script.values[name][0] for name in COUNTS if script.values.get(name)}
         launcher = {COUNTS[name]: Written(item.text, file, item.line) for name, item in held.items()}
+        seen = script.values.get("CUDA_VISIBLE_DEVICES")
+        if not launcher and seen and "," in seen[0].text:  # which one process spreads its layers over
+            changes.setdefault("device_map", Written("auto", file, seen[0].line))
         launcher = launcher or {COUNTS["NPROC_PER_NODE"]: Written(1, file, words[at].line)}
     return Launched(config, dict(changes), None, launcher)
