@@ -108,6 +108,30 @@ def test_parameters_of_the_function_that_takes_the_command_line(tmp_path: Path, 
     holds(told, micro_batch_size=3, gradient_accumulation_steps=2)
 
 
+def test_arguments_that_a_module_beside_the_script_parses(tmp_path: Path) -> None:
+    """They are no slips, and one by the name of what it decides is taken for it."""
+    own = """
+        import argparse
+
+        def words():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--per_device_train_batch_size", type=int, default=1)
+            parser.add_argument("--pieces", type=int, default=1)
+            return parser.parse_args()
+    """
+    script = """
+        from own import words
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        given = words()
+        args = TrainingArguments("o", per_device_train_batch_size=given.per_device_train_batch_size)
+        Trainer(model=AutoModelForCausalLM.from_pretrained("gpt2"), args=args).train()
+    """
+    command = "python train_own.py --per_device_train_batch_size 6 --pieces 3\n"
+    files = {"run.sh": command, "train_own.py": script, "own.py": own}
+    holds(values(tmp_path, files), model="gpt2", micro_batch_size=6)
+
+
 def test_what_a_script_parses_into_data_classes_stays_of_its_command(tmp_path: Path) -> None:
     script = """
         from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments

@@ -168,6 +168,10 @@ def _constructed_by(text: str, path: str, written: Mapping[str, Written]) -> dic
     if found is None:
         return None
     settings, note = found
+    for key, item in given.items():  # which reaches the script in a way that its text does not show
+        if key in settings and shell.unknowns(str(settings[key].value)):
+            settings[key] = item
+    outside[DECLARED], _ = declared_by(text, path)
     before = [str(outside[NOTE].value)] if NOTE in outside else []
     outside[NOTE] = Written("; ".join([*before, f"{os.path.basename(path)}: {note}"]), path)
     return {**outside, **settings}
