@@ -34,6 +34,8 @@ def optimizer_of(
     if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and not _steps_master(resolver, optimizer):
         message, hint = on_demand.no_master_copy(optimizer, precision)
         resolver.fields.refuse("optimizer", message, hint=hint)
+    elif resolver.raw.sharding in ZERO_STAGES and optimizer in words.OTHER_OPTIMIZERS:
+        mixed = False  # its library steps the flat part in fp32, and has no kernel for that alone
     implementation, own = resolver.raw.optimizer_implementation, under(runtime).implementations
     if optimizer == words.LOMO and precision == "pure-fp16" and not _has_fp32_loss(resolver, runtime, model):
         message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
@@ -118,13 +120,13 @@ def _has_fp32_loss(resolver: Resolver, runtime: Runtime | None, model: ModelShap
 
 
 def _steps_master(resolver: Resolver, optimizer: str) -> bool:
-    """Whether an optimizer can step an fp32 master copy: DeepSpeed gives its flat part to those of bitsandbytes too.
+    """Whether an optimizer can step an fp32 master copy: DeepSpeed gives its flat part to any that takes a vector.
 
     Source: deepspeed/runtime/engine.py, _configure_basic_optimizer and zero_allow_untested_optimizer;
     runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer.__init__, where a group has its partition alone.
     """
-    by_part = (*words.FLAT_OPTIMIZERS, *words.VECTOR_OPTIMIZERS, *words.LATER_FLAT_OPTIMIZERS)
-    return (resolver.raw.sharding in ZERO_STAGES and optimizer in by_part) or optimizer in words.OVER_A_MASTER_COPY
+    by_part = resolver.raw.sharding in ZERO_STAGES and optimizer in words.BY_PART_OPTIMIZERS
+    return by_part or optimizer in words.OVER_A_MASTER_COPY
 
 
 def _is_own_over_flat(resolver: Resolver, optimizer: str, implementation: str) -> bool:

@@ -19,7 +19,8 @@ READ: dict[str, dict[tuple[str, bool], Any]] = {
     "nadam": {ON_HOST: 0.5},  # the product of its momenta, and a count
     "radam": {ON_HOST: float(STEPS)},
     "asgd": {ON_DEVICE: 1.0},  # the average is the weight itself, for the first million steps
-    "prodigy": {ON_DEVICE: 1.0},  # the sum of all gradients, which ends the step where it is 0
+    # the sum of all gradients, which ends the step where it is 0; whether a weight has a number that is not
+    "prodigy": {ON_DEVICE: 1.0, ("cuda", True): True},
     "adopt": {ON_HOST: float(STEPS), ("cpu", True): False},  # whether this is the first step
 }
 """What an optimizer reads in its step, where it is another number than a trace gives elsewhere."""

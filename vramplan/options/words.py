@@ -50,8 +50,7 @@ TORCHAO_OPTIMIZERS = ("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-tor
 FLAT_OPTIMIZERS = (*FLAT_BITSANDBYTES, *TORCHAO_OPTIMIZERS)
 VECTOR_OPTIMIZERS = ("adafactor", "lamb", "lars")  # to which a flat part of a model is one vector
 """Of both those that step element by element or block by block, and so a flat part of a model as well."""
-LATER_FLAT_OPTIMIZERS = ("nadam", "radam", "adamax", "adadelta")  # of which DeepSpeed's parts have the states alone
-LATER_TORCH_OPTIMIZERS = ("adagrad", *LATER_FLAT_OPTIMIZERS, "asgd")
+LATER_TORCH_OPTIMIZERS = ("adagrad", "nadam", "radam", "adamax", "adadelta", "asgd")
 TORCH_OPTIMIZERS = (
     *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon"),
     *LATER_TORCH_OPTIMIZERS,
@@ -72,6 +71,8 @@ MAKERS = {
     "came": "came-pytorch",
     "prodigy": "prodigyopt",
 }
+BY_PART_OPTIMIZERS = (*FLAT_OPTIMIZERS, *VECTOR_OPTIMIZERS, *LATER_TORCH_OPTIMIZERS, *OTHER_OPTIMIZERS)
+"""Those to which a flat part of a model may be given, beside those of `OVER_A_MASTER_COPY`."""
 STATES_ON_HOST = ("grokadamw",)  # between steps
 LOOPS_ALONE = ("grokadamw", "came", "prodigy")  # which have one step: one weight after the other
 GALORE = "galore-adamw:RANK"

@@ -14,7 +14,7 @@ from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.engines.deepspeed.zero3_plan import plan_of
-from vramplan.options.words import VECTOR_OPTIMIZERS
+from vramplan.options.words import OTHER_OPTIMIZERS, VECTOR_OPTIMIZERS
 from vramplan.replay.models.modules import DPO_ADAPTER_OFF, KTO_ADAPTER_OFF, Recipe, Segment
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
@@ -110,9 +110,9 @@ def _is_fused_adam(setup: Setup) -> bool:
 
 
 def _steps_of(setup: Setup) -> tuple[str, str] | None:
-    """PyTorch's own optimizer that steps flat parts, or one that takes norms of them; of Adam alone a fused one."""
+    """The program's own optimizer that steps flat parts, unless its kernels need nothing; of Adam alone a fused one."""
     name, implementation = setup.optimizer, setup.optimizer_implementation
-    if name not in (*MOMENTS, *VECTOR_OPTIMIZERS):
+    if name not in (*MOMENTS, *VECTOR_OPTIMIZERS, *OTHER_OPTIMIZERS):
         return None
     over_master = setup.precision.startswith("mixed-") and name in MOMENTS and name not in ADAM
     return name, "foreach" if over_master and implementation == "fused" else implementation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.options.words import FLAT_OPTIMIZERS, PREFERENCE_LOSSES, VECTOR_OPTIMIZERS
+from vramplan.options.words import BY_PART_OPTIMIZERS, FLAT_OPTIMIZERS, PREFERENCE_LOSSES
 from vramplan.replay.sharding.traced import ELEMENTWISE, SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.replay.techniques.evidence import given_without_rows, is_traced_with
 from vramplan.values.job import ResolvedJob, trains_all
@@ -13,17 +13,7 @@ ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 
 ON_HOST = (*ADAM, *FLAT_OPTIMIZERS)
 
-MORE_THAN_MOMENTS = ("adagrad", "asgd")
-"""Beside their flat part they have more: PyTorch's Adagrad makes the sums of the whole model before DeepSpeed cuts it,
-and ASGD has numbers of each part.
-
-Source: torch/optim/adagrad.py, Adagrad.__init__; deepspeed/runtime/zero/stage_1_and_2.py, initialize_optimizer_states.
-"""
-
-STEPPED = (
-    *(one for one in ELEMENTWISE if one not in MORE_THAN_MOMENTS),
-    *(*FLAT_OPTIMIZERS, *VECTOR_OPTIMIZERS),
-)
+STEPPED = tuple(dict.fromkeys((*ELEMENTWISE, *BY_PART_OPTIMIZERS)))
 """Optimizers that step a flat part of the model: those that look at each element alone, or to which it is one vector.
 Others look at matrices.
 

@@ -14,7 +14,7 @@ Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/stage_1_and_2.py (DeepSpeedZero
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,11 +23,11 @@ from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.worst_device import DeviceHoldings, Worst, WorstDevicePolicy
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.optimizers import step_group
+from vramplan.replay.optimizers import STEP_COUNTER_BYTES, numbers_on_device, step_group
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
-from vramplan.replay.tensors import BOOL, BYTE, FP32, FP64, Parameter, Tensor
+from vramplan.replay.tensors import BOOL, BYTE, FP32, FP64, DType, Parameter, Tensor
 from vramplan.values.parallel import MOST_GRADIENTS
 
 COMMUNICATION = "communication"  # component of the answer
@@ -55,6 +55,19 @@ def step_flat(tape: Tape, elements: int, steps: tuple[str, str] | None) -> None:
     """
     if steps is not None:
         step_group(tape, [Parameter(tape, "flat", (elements,), FP32, 1, True)], *steps)
+
+
+def left_of_whole(sizes: Sequence[int], dtype: DType, steps: tuple[str, str] | None) -> int:
+    """Bytes of what PyTorch's Adagrad made of whole parameters, before DeepSpeed cut them and made another Adagrad.
+
+    The engine keeps the first one. A model that `deepspeed.zero.Init` has cut before leaves nothing.
+    Source: torch/optim/adagrad.py, Adagrad.__init__; stage_1_and_2.py and stage3.py, initialize_optimizer_states;
+    engine.py, _configure_optimizer (basic_optimizer).
+    """
+    if steps is None or steps[0] != "adagrad":
+        return 0
+    counts = numbers_on_device(*steps, master=False) * STEP_COUNTER_BYTES
+    return sum(rounded(size * dtype.itemsize) + counts for size in sizes)
 
 
 class ZeroIteration(Shards):
@@ -439,8 +452,9 @@ class ZeroIteration(Shards):
         """The flat buffer beside the part that is counted with the weights, and two scalars."""
         layout, itemsize = self.layout, self.policy.dtype.itemsize
         rest = rounded(layout.padded * itemsize) - rounded(layout.part * itemsize)
-        scalars = NORM_BYTES + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
-        return [StandingState("weights", rest, 0), StandingState("optimizer", scalars, 0)]
+        beside = NORM_BYTES + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
+        beside += left_of_whole(self.order.sizes, self.policy.dtype, self.policy.steps)
+        return [StandingState("weights", rest, 0), StandingState("optimizer", beside, 0)]
 
     def drop(self) -> None:
         """Nothing more will be asked."""

@@ -15,7 +15,14 @@ from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.walk import order_of
-from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES, scale_by_norm, step_flat
+from vramplan.engines.deepspeed.zero import (
+    COMMUNICATION,
+    NORM_BYTES,
+    OVERFLOW_BUFFER_BYTES,
+    left_of_whole,
+    scale_by_norm,
+    step_flat,
+)
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_reference import Again3, Reference3
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
@@ -292,12 +299,14 @@ class Zero3(Turning, Shards):
         itemsize = self.policy.dtype.itemsize
         whole = rounded(sum(self.trained_parts) * itemsize)
         rest = whole - sum(rounded(group * itemsize) for group in self.groups())
-        scalars = NORM_BYTES + rounded(1) + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
+        beside = NORM_BYTES + rounded(1) + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
+        whole_sizes = [self.order.sizes[one] for one in self.trained]
+        beside += left_of_whole(whole_sizes, self.policy.dtype, self.policy.steps)
         return [
             StandingState("weights", rest + self.frozen_bytes + self.order.kept_bytes, 0),
             StandingState("gradients", whole, 0),
             *self._bucket_states(itemsize),
-            StandingState("optimizer", scalars, 0),
+            StandingState("optimizer", beside, 0),
         ]
 
     def _bucket_states(self, itemsize: int) -> list[StandingState]:

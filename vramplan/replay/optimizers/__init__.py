@@ -117,11 +117,20 @@ def optimizer_states(
         if precision.master:
             master += rounded(parameter.elements * FP32.itemsize) * parameter.copies
         if library is not None:
-            size = library.states(parameter, optimizer, implementation, wide_embeddings)
+            size = library.states(as_stepped(parameter, precision), optimizer, implementation, wide_embeddings)
         else:
             size = own_states(parameter, optimizer, implementation, precision)
         moments += size * parameter.copies
     return [StandingState("master", master, 0), StandingState("optimizer", moments, 0)]
+
+
+def as_stepped(parameter: Parameter, precision: Precision) -> Parameter:
+    """What the optimizer is given in the place of a parameter: its fp32 copy, where there is one."""
+    if not precision.master or parameter.dtype is FP32:
+        return parameter
+    copy = Parameter(parameter.tape, parameter.name, parameter.shape, FP32, parameter.copies, True)
+    copy.is_table, copy.in_linear = parameter.is_table, parameter.in_linear
+    return copy
 
 
 def shared_states(
@@ -166,9 +175,8 @@ def numbers_on_device(optimizer: str, implementation: str, *, master: bool) -> i
 
     Source: torch/optim/adam.py, adagrad.py and asgd.py, `_init_group`.
     """
-    if master:
-        return 0
-    return NUMBERS.get(optimizer, int(implementation == "fused" and optimizer in COUNTS_WHERE_FUSED))
+    counts = implementation == "fused" and optimizer in COUNTS_WHERE_FUSED and not master
+    return NUMBERS.get(optimizer, int(counts))
 
 
 def _adafactor_of_transformers() -> Any:

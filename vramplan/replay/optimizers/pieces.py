@@ -12,6 +12,7 @@ from vramplan.replay.optimizers import (
     STEP_COUNTER_BYTES,
     adafactor_shapes,
     adafactor_transformers,
+    as_stepped,
     bitsandbytes,
     library_of,
     numbers_on_device,
@@ -45,7 +46,8 @@ def _pieces_of(
 ) -> tuple[int, ...]:
     library = library_of(optimizer)
     if library is not None:
-        total = library.states(parameter, optimizer, implementation, wide_embeddings)
+        stepped = as_stepped(parameter, precision)
+        total = library.states(stepped, optimizer, implementation, wide_embeddings)
         if LIBRARIES.get(optimizer) != "bitsandbytes" or bitsandbytes.is_paged(parameter, optimizer):
             return (total,) if total else ()
         moments = bitsandbytes.tensor_bytes(parameter, optimizer, wide_embeddings)
