@@ -37,6 +37,7 @@ from vramplan.measure.preferences import (
     with_scores,
 )
 from vramplan.measure.quantized import by_value, copied, operators, quantize, quantize_on_gpu, replaced
+from vramplan.measure.known import WHILE_STEPPING
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.separate_experts import one_by_one
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
@@ -445,6 +446,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(in_tiles(job))
         stack.enter_context(from_file(job))
         stack.enter_context(one_by_one(job))
+        stack.enter_context(patch.dict(WHILE_STEPPING))  # a step that ends with an error leaves nothing to the next job
         model, copy = skeleton(job), skeleton(job) if job.ema else None
         reference = reference_skeleton(job)
         teacher = None if job.teacher is None else skeleton(alone(job, job.teacher))

@@ -158,6 +158,7 @@ class Afmoe(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
+    no_flat_training = "a flat parameter cannot hold its router's expert_bias, which is not trained, beside its weights"
     not_adapted = ("gate",)
     no_all_linear = "whose router is a linear layer that PEFT adapts by its parameter"
     keeps_fp32 = True  # norms and biases, `_keep_in_fp32_modules`
