@@ -18,6 +18,8 @@ def check_step_kernels(fields: Fields, job: ResolvedJob) -> None:
     """Refuse a job whose first step ends with an error."""
     if job.optimizer == words.ADALOMO:
         _check_factors(fields, job, shapes_of(job.model, job.adapter, job.frozen))
+    elif job.optimizer == words.PRODIGY:
+        _check_rows(fields, job)
     elif _has_bf16_gradients(job):
         _check_bf16(fields, job)
 
@@ -67,3 +69,20 @@ def _check_factors(fields: Fields, job: ResolvedJob, found: WeightShapes) -> Non
         sizes = " x ".join(str(size) for size in large)
         message = f"adalomo factors matrices alone, and a weight of {job.model.name} is {sizes}: its step is an error"
         fields.refuse(KEY, message, hint=hint)
+
+
+def _check_rows(fields: Fields, job: ResolvedJob) -> None:
+    """Prodigy flattens each weight, which a DTensor has no view of unless all devices have as many of its rows.
+
+    Source: prodigyopt 1.1.2, prodigy.py, Prodigy.step; torch 2.13, torch/distributed/tensor/_ops/_view_ops.py.
+    """
+    sharding = job.sharding
+    if sharding is None or not is_fsdp(sharding.kind) or sharding.version != 2:
+        return
+    shapes = set(shapes_of(job.model, job.adapter, job.frozen).trained)
+    if job.adapter is not None and job.adapter.virtual_tokens:
+        shapes.add((job.adapter.virtual_tokens * len(job.model.stacks), job.model.hidden_size))
+    uneven = min((shape[0] for shape in shapes if len(shape) > 1 and shape[0] % sharding.shards), default=None)
+    if uneven is not None:
+        why = f"PyTorch flattens no DTensor whose rows ({uneven:,}) are not as many on each of {sharding.shards} devices"
+        fields.refuse(KEY, f"prodigy flattens weights: {why}", hint="fsdp_version 1, or adamw")

@@ -12,7 +12,6 @@ from vramplan.replay.techniques.adapters import CLASSIFIERS
 from vramplan.values.adapter_kinds import lacks
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import ZERO_STAGES
 
 NO_CHECKPOINTS = "PEFT refuses gradient checkpointing, which has no place for the cache of a prefix"
 TASKS = ("lm", "cls", "seq2seq")
@@ -97,9 +96,6 @@ def check(raw: RawJob, fields: Fields, model: ModelShape, kind: str, loss: str) 
     if kind in words.EMBEDDED_PROMPTS and width != model.hidden_size:
         message = f"{kind}: PEFT's rows are {model.hidden_size} wide, and the embeddings of {model.name} {width}"
         fields.refuse("kind", message, hint="use prefix-tuning, or lora")
-    if raw.sharding in ZERO_STAGES:
-        message = f"{raw.sharding} is not modelled with {kind}, whose weights are outside of the model"
-        raw.fields.refuse("parallel.sharding", message, hint="use ddp or fsdp")
     if raw.packing:
         message = "true means nothing beside virtual tokens: PEFT drops positions, and sequences would see each other"
         raw.fields.refuse("packing", message, hint="leave it out")

@@ -68,8 +68,8 @@ KINDS: Mapping[str, AdapterKind] = {
         beyond_lora=False,
     ),
     "miss": AdapterKind(("rank", "dropout"), 64, conv1d=False),
-    "prompt-tuning": AdapterKind(("virtual_tokens",), of_tokens=True),
-    "p-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size"), of_tokens=True),
+    "prompt-tuning": AdapterKind(("virtual_tokens",), of_tokens=True, own_modules=True),
+    "p-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size"), of_tokens=True, own_modules=True),
     "prefix-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size", "prefix_projection"), of_tokens=True),
 }
 """Source: peft 0.21.2, tuners/*/config.py for the defaults, tuners/*/model.py (_create_new_module) for the layers."""

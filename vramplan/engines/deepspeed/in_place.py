@@ -100,8 +100,7 @@ class InPlace(ZeroIteration):
 
     def before_forward(self) -> None:
         """Earlier micro-steps left gradients: stage 1 whole ones; stage 2 those that the device has use for."""
-        for one in self.tape.parameters:
-            self.made(one)
+        self.begin()
         if self.policy.accumulating:
             self._stand_for_all()
             if self.has_before:

@@ -31,8 +31,7 @@ class Offloaded(ZeroIteration):
 
     def before_forward(self) -> None:
         """Stage 1: earlier micro-steps left whole gradients, and the bucket."""
-        for one in self.tape.parameters:
-            self.made(one)
+        self.begin()
         self._stand_for_all()
         if self.policy.accumulating and not self.policy.partitions_gradients:
             self._make_buckets()

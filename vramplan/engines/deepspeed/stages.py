@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramplan.engines.deepspeed import zero3, zero3_policy
 from vramplan.engines.deepspeed.in_place import InPlace
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
-from vramplan.engines.deepspeed.walk import order_of
+from vramplan.engines.deepspeed.walk import VirtualTokens, order_of
 from vramplan.engines.deepspeed.worst_device import WorstDevicePolicy
 from vramplan.engines.deepspeed.zero import ZeroIteration
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.engines.deepspeed.zero3_plan import plan_of
-from vramplan.options.words import OTHER_OPTIMIZERS, VECTOR_OPTIMIZERS
+from vramplan.options.words import EMBEDDED_PROMPTS, OTHER_OPTIMIZERS, VECTOR_OPTIMIZERS
 from vramplan.replay.models.modules import DPO_ADAPTER_OFF, KTO_ADAPTER_OFF, Recipe, Segment
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
@@ -23,7 +25,7 @@ from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding import Way
-from vramplan.replay.techniques import Shards
+from vramplan.replay.techniques import Shards, objective_of
 
 SWITCHED_OFF = (DPO_ADAPTER_OFF, KTO_ADAPTER_OFF)  # losses for which the model runs again without its adapter
 
@@ -50,6 +52,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             linear_is_function=setup.sharding.zero.memory_efficient_linear,
             asks_inputs=bool(tape.told.looked_up),
             reentrant=bool(tape.told.checkpointed),
+            virtual_tokens=_virtual_tokens(setup),
         )
         of_stage_3 = zero3_policy.Zero3Policy(
             setup.sharding.shards,
@@ -84,7 +87,12 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             return Offloaded3(tape, of_stage_3, order, setup.offload, plan, accumulating=setup.accumulating)
         return zero3.Zero3(tape, of_stage_3, order, plan)
     asks_inputs, reentrant = bool(tape.told.looked_up), bool(tape.told.checkpointed)
-    order = order_of(recipe, tape.role(Trained), key, asks_inputs=asks_inputs and reentrant, reentrant=reentrant)
+    order = order_of(
+        *(recipe, tape.role(Trained), key),
+        asks_inputs=asks_inputs and reentrant,
+        reentrant=reentrant,
+        virtual_tokens=_virtual_tokens(setup),
+    )
     policy = WorstDevicePolicy(
         partitions_gradients=setup.sharding.kind == "zero2",
         shards=setup.sharding.shards,
@@ -102,6 +110,14 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     if not setup.sharding.zero.contiguous_gradients:
         return InPlace(tape, policy, order)
     return ZeroIteration(tape, policy, order)
+
+
+def _virtual_tokens(setup: Setup) -> VirtualTokens | None:
+    """What comes before a text: a prefix is in the cache, and no part of the sequence."""
+    if setup.adapter is None or not setup.adapter.virtual_tokens:
+        return None
+    number = setup.adapter.virtual_tokens if setup.adapter.kind in EMBEDDED_PROMPTS else 0
+    return VirtualTokens(number, partial(objective_of, setup))
 
 
 def _is_fused_adam(setup: Setup) -> bool:

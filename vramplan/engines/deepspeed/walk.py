@@ -11,7 +11,7 @@ from vramplan.engines.deepspeed.order import Order, Place
 from vramplan.engines.deepspeed.repeats import repeated, shortened
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
-from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.inputs import Objective, inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, SCORED, Recipe, Segment, Slice
 from vramplan.replay.models.parts import block_kinds, blocks_are_alike
@@ -19,7 +19,12 @@ from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.reentrant import RunsReentrantly
+from vramplan.replay.techniques.adapters import OWN
 from vramplan.replay.tensors import Parameter
+from vramplan.tuples import NamedTuple
+
+Maker = Callable[[Tape, Recipe], Objective]
+"""Makes what gives the model its inputs."""
 
 EARLY = {"opt": "final_layer_norm"}
 """By family what its class creates before the blocks, though forward comes to it after them (modeling_opt.py)."""
@@ -35,6 +40,7 @@ def order_of(
     reentrant: bool = False,
     forward_alone: bool = False,
     linear_is_function: bool = True,
+    virtual_tokens: VirtualTokens | None = None,
 ) -> Order:
     """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
 
@@ -42,11 +48,13 @@ def order_of(
     trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
     `reentrant`: checkpoints are, which leave what they train out of the graph if they are given nothing that needs a
     gradient. `forward_alone`: gradients are off, and there is no backward. `linear_is_function`: that of `Sharding`,
-    where modules are followed.
+    where modules are followed. `virtual_tokens`: how many come before those of a text, and who puts them there.
     """
     shape = recipe.shape
     in_parts = recipe.tiling is not None or ":" in recipe.loss  # of which there are as many as the sequence has
     length = recipe.sequence_length if in_parts else shape.image_tokens + 3
+    if virtual_tokens is not None and not in_parts:
+        length += virtual_tokens.number
     small = recipe._replace(sequence_length=length, target_length=None)
     # what is made of what the model returns has the order of its own loss, unless the head is no module then
     if recipe.loss in OUTSIDE_LOSSES.values() and not (with_uses and recipe.loss in SCORED):
@@ -54,7 +62,8 @@ def order_of(
     if not with_uses and not reentrant:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)
-    named = _Key(trained, (*key, linear_is_function, forward_alone, asks_inputs, with_uses, reentrant))
+    maker = None if virtual_tokens is None else virtual_tokens.maker
+    named = _Key(trained, (*key, linear_is_function, forward_alone, asks_inputs, with_uses, reentrant), maker)
     short = shortened(small.segments) if _repeats(small, trained) and not forward_alone else None
     if short is not None:
         segments, units = short
@@ -75,11 +84,18 @@ def _repeats(recipe: Recipe, trained: Trained) -> bool:
     return blocks_are_alike(shape, recipe.sequence_length, recipe.attention)
 
 
-class _Key:
-    """Carries what is trained beside what tells it apart."""
+class VirtualTokens(NamedTuple):
+    """Those that an adapter puts before a text."""
 
-    def __init__(self, trained: Trained, key: tuple[object, ...]) -> None:
-        self.trained, self.key = trained, key
+    number: int  # in the length of a sequence
+    maker: Maker
+
+
+class _Key:
+    """Carries what is trained, and who gives the model its inputs, beside what tells both apart."""
+
+    def __init__(self, trained: Trained, key: tuple[object, ...], maker: Maker | None) -> None:
+        self.trained, self.key, self.maker = trained, key, maker
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self.key == other.key
@@ -102,9 +118,10 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     tape.enlist(Sharding, noted)
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
-    arguments, _ = make_inputs(tape, inputs_of(network, recipe))
+    objective = None if key.maker is None else key.maker(tape, recipe)
+    arguments, states = make_inputs(tape, inputs_of(network, recipe)) if objective is None else objective.inputs(network)
     tape.no_grad = forward_alone
-    output = network(*arguments)
+    output = network(*arguments) if objective is None else objective.forward(network, arguments, states)
     loss = output.loss if recipe.loss not in SCORED else sum_all(output.logits.log_probabilities)
     del output
     if noted.asked:  # before anything else, and when backward begins
@@ -113,6 +130,8 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     if not forward_alone:
         backward(tape, loss)
     found = [one for one in tape.parameters if with_uses or one.node is not None]  # as they are registered
+    if objective is not None:  # what makes virtual tokens is a module behind the model
+        found.sort(key=lambda one: OWN in one.part)
     made = [one for one in noted.created if with_uses or one.node is not None]
     early = EARLY.get(recipe.shape.family)
     if early is not None:

@@ -101,7 +101,7 @@ class ZeroIteration(Shards):
         self.later: list[int] = []  # elements of those whose parameters are made behind the blocks
         self.of_later: Tensor | None = None  # what stands for them
         self.of_blocks: list[Tensor] = []  # what stands for those of all blocks
-        self.in_block = False
+        self.in_block = self.has_begun = False
         self.outside: list[Parameter] = []  # what is trained in no block, as it was made
         self.padding: Tensor | None = None
         self.losses: list[Tensor] = []
@@ -135,7 +135,9 @@ class ZeroIteration(Shards):
         return sorted({place[1] for place in places if place is not None and place[0] == self.walks - 1})
 
     def made(self, parameter: Parameter) -> None:
-        """Stage 1: earlier micro-steps left a gradient of it."""
+        """Stage 1: earlier micro-steps left a gradient of it. What is there before the iteration begins is seen then."""
+        if not self.has_begun:
+            return
         if parameter.node is not None and not self.in_block:
             self.outside.append(parameter)
         if self.of_blocks and self.in_block:
@@ -146,10 +148,15 @@ class ZeroIteration(Shards):
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
-    def before_forward(self) -> None:
-        """Earlier micro-steps left gradients: stage 1 whole ones, and its bucket; stage 2 those of the part."""
+    def begin(self) -> None:
+        """What is there when the iteration begins."""
+        self.has_begun = True
         for one in self.tape.parameters:
             self.made(one)
+
+    def before_forward(self) -> None:
+        """Earlier micro-steps left gradients: stage 1 whole ones, and its bucket; stage 2 those of the part."""
+        self.begin()
         if not self.policy.accumulating:
             return
         self._stand_for_all()
