@@ -40,7 +40,7 @@ BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is 
 
 OVER_FLAT = tuple(one for one in OTHER_OPTIMIZERS if one not in ("grokadamw", "prodigy"))
 """Prodigy has numbers that are summed over the devices there (prodigyopt/prodigy.py, fsdp_in_use)."""
-OVER_DTENSORS = (*(one for one in OTHER_OPTIMIZERS if one != CAME), ADAM_MINI)
+OVER_DTENSORS = tuple(one for one in OTHER_OPTIMIZERS if one != CAME)
 
 SHARDED_BITS = ("nf4", "nf4-double")
 
