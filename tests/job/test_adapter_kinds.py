@@ -208,8 +208,27 @@ def test_a_layer_that_never_runs_has_no_flat_unit() -> None:
 
 
 @pytest.mark.contract
+@pytest.mark.parametrize("kind", ["prompt-tuning", "p-tuning", "prefix-tuning"])
 @pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
-def test_virtual_tokens_are_none_of_zero_s_parts(stage: str) -> None:
-    keys = {**KEYS, "adapter": {"kind": "prompt-tuning"}, "precision": "mixed-bf16"}
-    with pytest.raises(InputError, match=f"{stage} is not modelled with prompt-tuning"):
-        build_job({**keys, "parallel": {"data": 2, "sharding": stage}})
+def test_what_makes_virtual_tokens_is_cut_by_zero(kind: str, stage: str) -> None:
+    """Of 20 devices each has the states of a twentieth: of more tokens more, and of two devices more than of 20."""
+
+    def states(tokens: int, devices: int) -> int:
+        keys = {**KEYS, "adapter": {"kind": kind, "virtual_tokens": tokens}, "precision": "mixed-bf16"}
+        job = build_job({**keys, "max_gradient_norm": 1.0, "parallel": {"data": devices, "sharding": stage}})
+        record = replay(setups.setup_of(job, "none", accumulates=False), batch=2)
+        return sum(one.at(2) for one in record.states if one.category in ("master", "optimizer"))
+
+    few, many, cut = states(20, 2), states(400, 2), states(400, 20)
+    assert few < many
+    assert cut < many / 4
+
+
+@pytest.mark.contract
+def test_fsdp1_wraps_what_makes_virtual_tokens_by_itself() -> None:
+    keys = {**KEYS, "precision": "amp-bf16", "parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}
+    build_job({**keys, "adapter": {"kind": "p-tuning"}})
+    with pytest.raises(InputError, match=r"prefix-tuning is not modelled with .* fsdp_version 1"):
+        build_job({**keys, "adapter": {"kind": "prefix-tuning"}})
+    with pytest.raises(InputError, match=r"loha cannot run with .* fsdp_version 1"):
+        build_job({**keys, "adapter": {"kind": "loha"}})

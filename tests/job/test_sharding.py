@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.traces.models import CONFIGS
 from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -317,3 +320,13 @@ def test_published_runs_of_alpaca_under_the_trainer(keys: dict[str, Any], verdic
     shared = {"model": "llama-7b", "precision": precision, "sequence_length": 512, "gradient_accumulation_steps": 8}
     kernels = {"activation_checkpointing": "none", "attention": "eager", "allocator": "simulate"}
     assert answer(job(**shared, **keys, **kernels)).verdict == verdict
+
+
+def test_a_flat_parameter_holds_nothing_that_is_never_trained(tmp_path: Path) -> None:
+    """The bias of Afmoe's router has no gradient, and PyTorch wants a unit to be trained as a whole or not at all."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "afmoe", **CONFIGS["afmoe"]}), "utf-8")
+    keys = {"model": str(config), "sequence_length": 64, "precision": "amp-bf16", "parallel": FSDP1}
+    with pytest.raises(InputError, match=r"1 is not modelled for afmoe: .* its router's expert_bias"):
+        job(**keys)
+    assert job(**keys, adapter={**LORA, "targets": ["q_proj"]}).adapter is not None

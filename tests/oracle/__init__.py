@@ -105,6 +105,9 @@ schedulefree 1.4.1, torch-optimi 0.3.3 (with Triton kernels that compute nothing
 prodigyopt 1.1.2 and axolotl 0.19.0, each beside random other techniques, in a step that is none of the first;
 `optimizers_more_shared.json` the same under FSDP1, FSDP2 and ZeRO.
 
+`met_shared.json` holds what met in drawn jobs on several devices: optimizers of small libraries, ASGD and Adagrad over
+the flat parts of ZeRO, Prodigy under FSDP2, and virtual tokens under ZeRO and FSDP1.
+
 `pairs.json` holds random small configurations with several techniques at once, as each of them was traced alone;
 preference training with an adapter has the model without it as the reference (TRL's use_adapter), which stores no
 checkpoints. Reentrant checkpoints over frozen weights have embeddings that were asked for a gradient. A checkpoint that

@@ -95,6 +95,8 @@ minimax_m2, afmoe, gptj, gpt_bigcode, jamba, mamba, gemma3n_text; under DDP and 
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
 | `optimizers_more.json`, `optimizers_more_shared.json` | Adagrad to ASGD of torch.optim, optimizers of small \
 libraries; the same under FSDP1, FSDP2 and ZeRO |
+| `met_shared.json` | optimizers of small libraries over the flat parts of ZeRO, Prodigy under FSDP2, virtual tokens \
+under ZeRO and FSDP1 |
 | `other_optimizers.json` | more of bitsandbytes, AdaLomo, GaLore over Adafactor, layerwise steps |
 | `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |
 | `selective.json`, `selective_more.json`, `checkpoints.json` | selective and reentrant checkpoints, offloading |

@@ -41,6 +41,7 @@ UNDECLARED = {
     "preference_zero",
     "stepped_shared",
     *("optimizers_more", "optimizers_more_shared"),
+    "met_shared",
     "padding",
     "fp8",
     "fully_shard",

@@ -117,13 +117,14 @@ FSDP2 = Rig(
         "modernbert_shared",
         "other_families_shared",
         "optimizers_more_shared",
+        "met_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
 FSDP1 = Rig(
     "fsdp1",
-    ("flat_parameter", "flat_adapters", "flat_host", "optimizers_more_shared"),
+    ("flat_parameter", "flat_adapters", "flat_host", "optimizers_more_shared", "met_shared"),
     "PyTorch's FullyShardedDataParallel with what the first rig has, and PEFT's policy",
 )
 ZERO = Rig(
@@ -141,6 +142,7 @@ ZERO = Rig(
         "preference_zero",
         "other_families_zero",
         "optimizers_more_shared",
+        "met_shared",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )

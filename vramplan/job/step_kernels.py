@@ -84,5 +84,7 @@ def _check_rows(fields: Fields, job: ResolvedJob) -> None:
         shapes.add((job.adapter.virtual_tokens * len(job.model.stacks), job.model.hidden_size))
     uneven = min((shape[0] for shape in shapes if len(shape) > 1 and shape[0] % sharding.shards), default=None)
     if uneven is not None:
-        why = f"PyTorch flattens no DTensor whose rows ({uneven:,}) are not as many on each of {sharding.shards} devices"
+        why = (
+            f"PyTorch flattens no DTensor whose rows ({uneven:,}) are not as many on each of {sharding.shards} devices"
+        )
         fields.refuse(KEY, f"prodigy flattens weights: {why}", hint="fsdp_version 1, or adamw")

@@ -24,6 +24,7 @@ from vramplan.measure.batches import batch_of
 from vramplan.measure.between import evaluate, generate
 from vramplan.measure.checkpoints import checkpoint, cores
 from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
+from vramplan.measure.known import WHILE_STEPPING
 from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import inside, smooths_outside, trainer_smoothing, with_loss
 from vramplan.measure.optimizers import RATE, optimizer_of
@@ -37,7 +38,6 @@ from vramplan.measure.preferences import (
     with_scores,
 )
 from vramplan.measure.quantized import by_value, copied, operators, quantize, quantize_on_gpu, replaced
-from vramplan.measure.known import WHILE_STEPPING
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.separate_experts import one_by_one
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels

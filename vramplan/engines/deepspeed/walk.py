@@ -119,7 +119,9 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
     objective = None if key.maker is None else key.maker(tape, recipe)
-    arguments, states = make_inputs(tape, inputs_of(network, recipe)) if objective is None else objective.inputs(network)
+    arguments, states = (
+        make_inputs(tape, inputs_of(network, recipe)) if objective is None else objective.inputs(network)
+    )
     tape.no_grad = forward_alone
     output = network(*arguments) if objective is None else objective.forward(network, arguments, states)
     loss = output.loss if recipe.loss not in SCORED else sum_all(output.logits.log_probabilities)

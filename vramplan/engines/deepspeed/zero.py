@@ -135,7 +135,7 @@ class ZeroIteration(Shards):
         return sorted({place[1] for place in places if place is not None and place[0] == self.walks - 1})
 
     def made(self, parameter: Parameter) -> None:
-        """Stage 1: earlier micro-steps left a gradient of it. What is there before the iteration begins is seen then."""
+        """Stage 1: earlier micro-steps left a gradient of it. What is made before the iteration is seen then."""
         if not self.has_begun:
             return
         if parameter.node is not None and not self.in_block:

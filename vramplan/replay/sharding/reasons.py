@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.options.words import LOW_RANK_OPTIMIZERS, pattern_word
+from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import ResolvedJob
 
 UNIFORM = "PyTorch makes one tensor of the weights of a unit, and raises an error unless they are all alike in"
@@ -58,6 +59,6 @@ def reason_of(job: ResolvedJob, key: str) -> str:
     if job.sharding.version == 2:
         return {"quantization": NO_SCALES if job.quantization == "int8" else "", "adapter": TRAINED_TYPES}.get(key, "")
     if key == "adapter" and job.adapter is not None:
-        of_peft = job.model.published_family is None
-        return "" if not of_peft else OVER_EXPERTS if job.adapter.kind == "lora" else FLAT[key]
+        modelled_elsewhere = job.model.published_family is not None or KINDS[job.adapter.kind].of_tokens
+        return "" if modelled_elsewhere else OVER_EXPERTS if job.adapter.kind == "lora" else FLAT[key]
     return READS_HEAD if key == "loss" else FLAT.get(key, "")
