@@ -123,7 +123,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         make_inputs(tape, inputs_of(network, recipe)) if objective is None else objective.inputs(network)
     )
     tape.no_grad = forward_alone
-    output = network(*arguments) if objective is None else objective.forward(network, arguments, states)
+    output: Any = network(*arguments) if objective is None else objective.forward(network, arguments, states)
     loss = output.loss if recipe.loss not in SCORED else sum_all(output.logits.log_probabilities)
     del output
     if noted.asked:  # before anything else, and when backward begins
