@@ -70,6 +70,15 @@ def test_reentrant_checkpoints_cannot_run() -> None:
         assert "checkpoint_reentrant: true cannot run for mllama: Transformers asks the patches" in message
 
 
+def test_eight_bits_cannot_run() -> None:
+    """Of what met in drawn jobs: bitsandbytes ends with an error at the projector; 4 bits have rows."""
+    keys: dict[str, Any] = {"precision": "pure-bf16", "adapter": {"kind": "lora", "targets": ["q_proj"]}}
+    assert "quantization: int8 cannot run for mllama: the projector of its images" in refused(
+        **keys, quantization="int8"
+    )
+    assert job(**keys, quantization="nf4").quantization == "nf4"
+
+
 def test_the_first_fsdp_is_refused_where_it_casts() -> None:
     """Composed of seeds 11 and 8801 under FSDP1: with fsdp-bf16 the replay was 9 to 17% below the traces; without a
     policy ten of ten were exact.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.replay.models.capable import keeps_fp32, left_unquantized, no_quantization
+from vramplan.replay.models.capable import keeps_fp32, left_unquantized, no_int8, no_quantization
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
@@ -76,6 +76,8 @@ def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, to
     elif given == GPTQ:
         check_gptq_precision(raw, precision)
     obstacle = None if model is None else no_quantization(model)
+    if model is not None and obstacle is None and given == "int8":
+        obstacle = no_int8(model.family)
     if model is not None and obstacle is not None:
         fields.refuse("quantization", f"{given} cannot run for {model.code}: {obstacle}", hint="leave it out")
     apart = () if model is None else left_unquantized(model.family)

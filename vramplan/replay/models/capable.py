@@ -53,6 +53,16 @@ def no_flat_training(name: str) -> str | None:
     return reason
 
 
+def no_int8(name: str) -> str | None:
+    """Why the family's layers do not run in 8 bits; None where they do.
+
+    Source: bitsandbytes 0.50.2, backends/cuda/ops.py, _int8_linear_matmul_impl; transformers 5.23, models/mllama/
+    modeling_mllama.py, MllamaModel.forward (multi_modal_projector).
+    """
+    reason: str | None = own(name, "no_int8", None)
+    return reason
+
+
 def no_flat_policy(name: str) -> str | None:
     """Why FSDP1 is not answered for the family where it casts what it gathers; None as above."""
     reason: str | None = own(name, "no_flat_policy", None)

@@ -123,6 +123,7 @@ class Mllama(Positions):
     selective = SELECTIVE
     head_losses = ("half-logits", "chunked:N", "fused")
     equal_blocks = False  # some look at the images
+    no_int8 = "the projector of its images is given more than the three dimensions that bitsandbytes multiplies in int8"
     takes_padding = takes_packing = True
     no_reentrant = (
         "Transformers asks the patches of the images for a gradient, and backward would then go through what reads "
