@@ -243,7 +243,7 @@ def compared(number: int, keys: Keys) -> Result:
                 one = build_job(keys)
         except Exception as inner:
             return Result(number, keys, (), "no-run", f"{refused[0]} ({type(inner).__name__})")
-    names, keys = techniques_of(one), thin(job_to_dict(one))
+    names, keys = techniques_of(one), thin(job_to_dict(one)) | _of_refusals(keys, refused)
     try:
         check(one)
     except InputError as error:
@@ -260,6 +260,12 @@ def compared(number: int, keys: Keys) -> Result:
     if refused:
         return Result(number, keys, names, "refused", refused[0], answer, found)
     return Result(number, keys, names, "exact" if answer == found else "off", "", answer, found)
+
+
+def _of_refusals(keys: Keys, refused: list[str]) -> Keys:
+    """What a job says and was refused, which the job that is built past its refusals may lack."""
+    heads = {one.partition(":")[0].partition(".")[0] for one in refused} - {*PLAIN}
+    return {head: keys[head] for head in heads if head in keys}
 
 
 def answer_anew(path: str) -> int:
