@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from vramplan.catalog import reading
 from vramplan.job.typed import Typed
 from vramplan.planner.decision import Decision
 from vramplan.planner.remedies import remedies_for
@@ -23,9 +24,10 @@ def remedies_of(
 
     `enough`: as many of the first ones as are of use; all without it.
     """
-    asked = Typed.of_job(decision.judged) if typed is None else typed()
     rung, judge = decision.choice.rung, decision.judge
-    found = remedies_for(decision.judged, rung, judge, asked, known_gpus, closer_from=closer_from, enough=enough)
+    with reading.kept():  # each change is typed again, and larger cards are looked at first
+        asked = Typed.of_job(decision.judged) if typed is None else typed()
+        found = remedies_for(decision.judged, rung, judge, asked, known_gpus, closer_from=closer_from, enough=enough)
     return tuple(
         remedy._replace(change=asked.worded(remedy.change), option=asked.option(remedy.change)) for remedy in found
     )

@@ -78,6 +78,16 @@ def opened(files: FileMemo) -> Iterator[None]:
         _open.reset(token)
 
 
+@contextmanager
+def kept() -> Iterator[None]:
+    """Within, in this thread, such functions ask the memo that is open; where none is, a new one."""
+    if _open.get() is not None:
+        yield
+        return
+    with opened(FileMemo()):
+        yield
+
+
 def once(load: Callable[[Path | str], T]) -> Callable[[Path | str], T]:
     """The function of a path with the memo of files that is open, if one is."""
 

@@ -192,6 +192,13 @@ def samples_within(job: ResolvedJob, plain: Plain, limit_bytes: int, *, cut: boo
     return 0 if room < gathered_bytes(job, plain) else room // max(1, each - ROUNDED_BYTES)
 
 
+def has_room_for_states(job: ResolvedJob, strategy: str, limit_bytes: int, replays: Replays) -> bool:
+    """Whether what is alive on the device all the time may have room within the limit."""
+    setup = plain_setup(job._replace(activation_checkpointing=strategy))
+    plain = plain_of(replays.record(setup, 2))
+    return least_bytes(job, plain) + gathered_bytes(job, plain) <= limit_bytes
+
+
 def most_within(job: ResolvedJob, strategy: str, limit_bytes: int, replays: Replays) -> int:
     """The same of a job under a strategy."""
     setup = room_setup(job._replace(activation_checkpointing=strategy))

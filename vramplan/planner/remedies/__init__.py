@@ -71,11 +71,22 @@ class _Tries:
 
     def seen(self) -> list[Offer]:
         """What came of each, in the order of the candidates; of those that wait what their smallest iteration needs."""
+        for place, candidate, asked in self._waiting:
+            if place not in self._seen:
+                self._glimpse(place, candidate, asked)
+        return self._tried()
+
+    def _glimpse(self, place: int, candidate: Candidate, asked: AskedChange) -> None:
+        glimpse = self.trials.glimpse(asked)
+        if glimpse is not None:
+            self._seen[place] = candidate, glimpse
+
+    def _tried(self) -> list[Offer]:
         return [offer for _, offer in sorted(self._seen.items(), key=lambda one: one[0])]
 
     def offers(self) -> list[Offer]:
         """Those that are better than the answer without a change, one of each group."""
-        return list(_one_of_each_group(offer for offer in self.seen() if self.trials.helps(offer[1])))
+        return list(_one_of_each_group(offer for offer in self._tried() if self.trials.helps(offer[1])))
 
     def singles(self, judged: ResolvedJob, judge: Judge) -> None:
         """Try every change that may fit for certain and is worth it; the others wait."""
@@ -85,13 +96,13 @@ class _Tries:
             asked = None if self._is_met(candidate) else self.trials.asked(candidate)
             if asked is None:
                 continue
-            if self.trials.may_fit(asked.job):
+            holds_states = self.trials.may_hold_states(asked.job)
+            if holds_states and self.trials.may_fit(asked.job):
                 self._try(place, candidate, asked)
-            else:
-                self._waiting.append((place, candidate, asked))
-                glimpse = self.trials.glimpse(asked)
-                if glimpse is not None:
-                    self._seen[place] = candidate, glimpse
+                continue
+            self._waiting.append((place, candidate, asked))
+            if holds_states:  # its smallest iteration is known
+                self._glimpse(place, candidate, asked)
 
     def unsure(self, beside: Sequence[Offer]) -> None:
         """Try those that wait, unless so many changes surely fit, those `beside` among them, that nobody needs them.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from vramplan.errors import InputError
+from vramplan.planner import on_demand
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.candidate import Candidate
@@ -119,6 +120,19 @@ class Trials:
             if job is not None:
                 return None if _identity(job) == self._plain else AskedChange(change, job)
         return None
+
+    def may_hold_states(self, job: ResolvedJob) -> bool:
+        """Whether there may be room for what is alive all the time: where devices share states in a way whose replay is
+        ten times as long as the plain one that several of them have in common, a look at that one.
+        """
+        if job.sharding is None or not job.sharding.zero:
+            return True
+        judge = Judge(job._replace(allocator=None), self.replays)
+        room_bytes = judge.usable_bytes - judge.outside_bytes
+        try:
+            return on_demand.has_room_for_states(job, _least_kept(job), room_bytes, self.replays)
+        except InputError:
+            return True  # whoever judges it says so
 
     def may_fit(self, job: ResolvedJob) -> bool:
         """Whether a job may come to fit for certain: a look at its smallest iteration alone."""
@@ -248,13 +262,17 @@ def least_of(job: ResolvedJob, replays: Replays) -> Least:
     Where checkpoints are open, they are those of the last strategy of the ladder, which keeps least.
     """
     judge = Judge(job._replace(allocator=None), replays)
-    strategy = job.activation_checkpointing or strategies_of(job)[-1]
+    strategy = _least_kept(job)
     schedule = accumulation_of(job).smallest()
     if judge.waits_for_steps:
         judge = judge.at_steps(schedule.gradient_accumulation_steps)
-    if strategy == OPTIMAL:
-        strategy = "full"  # only to see how far from fitting it is
     return Least(judge.footprint(strategy, schedule), schedule, judge, strategy)
+
+
+def _least_kept(job: ResolvedJob) -> str:
+    """Its checkpoints, or those that keep least where they are open or placed by size."""
+    strategy = job.activation_checkpointing or strategies_of(job)[-1]
+    return "full" if strategy == OPTIMAL else strategy  # only to see how far from fitting it is
 
 
 def _time_of(decision: Decision, host: Host | None) -> Time | None:
