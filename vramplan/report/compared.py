@@ -37,7 +37,7 @@ def csv(answer: Comparison) -> str:
 
 def text(answer: Comparison, *, width: int | None) -> list[Line]:
     """The table and what wins, in at most `width` columns; None: nothing is wrapped or left out."""
-    lines = table(_columns(answer), [_row(answer, cell) for cell in answer.cells], width, indent=0)
+    lines = table(_columns(answer), _rows(answer), width, indent=0)
     lines.append(())
     for words in winners(answer):
         lines += [(Span(words),)] if width is None else wrap([Span(words)], width, first=0, rest=2)
@@ -50,7 +50,7 @@ details = text
 def markdown(answer: Comparison) -> str:
     """The same as a table for a page."""
     columns = [column.title + (":" if column.right else "") for column in _columns(answer)]
-    rows = [[literal(_plain(one)) for one in _row(answer, cell)] for cell in answer.cells]
+    rows = [[literal(_plain(one)) for one in row] for row in _rows(answer)]
     return page([table_lines(columns, rows), [f"- {literal(words)}" for words in winners(answer)]])
 
 
@@ -140,8 +140,7 @@ def _with(cell: Cell, figure: str) -> str:
 
 
 def _columns(answer: Comparison) -> list[Column]:
-    scales = any(cell.efficiency is not None for cell in answer.cells)
-    whole = any(cell.wall_seconds is not None for cell in answer.cells)
+    scales, whole = _scales(answer), _is_whole(answer)
     return [
         *(Column(axis) for axis in answer.axes),
         Column("verdict"),
@@ -160,9 +159,22 @@ def _columns(answer: Comparison) -> list[Column]:
     ]
 
 
-def _row(answer: Comparison, cell: Cell) -> list[Text]:
-    scales = any(one.efficiency is not None for one in answer.cells)
-    whole = any(one.wall_seconds is not None for one in answer.cells)
+def _scales(answer: Comparison) -> bool:
+    """Whether it says what each device does."""
+    return any(cell.efficiency is not None for cell in answer.cells)
+
+
+def _is_whole(answer: Comparison) -> bool:
+    """Whether it says what whole runs take."""
+    return any(cell.wall_seconds is not None for cell in answer.cells)
+
+
+def _rows(answer: Comparison) -> list[list[Text]]:
+    scales, whole = _scales(answer), _is_whole(answer)
+    return [_row(cell, scales=scales, whole=whole) for cell in answer.cells]
+
+
+def _row(cell: Cell, *, scales: bool, whole: bool) -> list[Text]:
     verdict = "error" if cell.verdict is None else SHORT.get(cell.verdict, cell.verdict)
     limits = "limit" if cell.keeps_limits is False else "limit?" if cell.unjudged is not None else ""
     marks = [mark for mark in (limits, "est." if cell.is_estimated else "") if mark]
