@@ -139,18 +139,43 @@ def _largest_within(
         misses, over = misses + 1, at
         if at == 1 or (misses == ASTRAY and not known and not is_within(1)):
             return 0
-        at, step = max(at - step, known, 1), 2 * step
-    if over is None:
-        return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
-    return last_between(is_within, at, over)
+        at = max(at - step, known, 1)
+        step = step if misses == 1 else 2 * step  # a run that fails ends early, and one that comes through is whole
+    if over is not None:
+        return last_between(is_within, at, over)
+    likely, step = _likely(judge, strategy, schedule._replace(micro_batch_size=at), figure), 1
+    while likely > at and not is_within(likely):
+        over, likely, step = likely, max(likely - step, at), 2 * step
+    if over is not None:
+        return last_between(is_within, likely, over)
+    at = max(at, likely)
+    return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
+
+
+def _likely(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:
+    """The largest micro-batch that likely is within, where a smaller one was simulated and is.
+
+    What is reserved beside what is allocated is about the same, and of that each further sample takes as much.
+    """
+    micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+    found = judge.reservation(strategy, schedule)
+    if found is None or micro == 1:  # of which views take less
+        return micro
+    now, twice = (judge.allocated_bytes(strategy, each, accumulates) for each in (micro, 2 * micro))
+    room = max(0, _most_reserved(judge, figure) - found.reserved_bytes)
+    return min(LARGEST_MICRO_BATCH, micro + room * micro // max(1, twice - now))
+
+
+def _most_reserved(judge: Judge, figure: str) -> int:
+    """What may be reserved, so that a figure is within the usable memory."""
+    return judge.most_certain_bytes if figure == "high" else max(0, judge.usable_bytes - judge.outside_bytes)
 
 
 def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int | None:
     """A limit of held bytes below those of a schedule whose figure is more than usable; None: it is within."""
     simulation = judge.simulation(strategy, schedule)
     if simulation is not None:
-        room = max(0, judge.usable_bytes - judge.outside_bytes)
-        most = judge.most_certain_bytes if figure == "high" else room
+        most = _most_reserved(judge, figure)
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         # what is allocated is reserved: where that is too much nothing is run
         is_above = judge.allocated_bytes(strategy, micro, accumulates) > most

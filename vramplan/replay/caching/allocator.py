@@ -13,6 +13,7 @@ finds their events done (but see ahead.py); captured graphs have pools of their 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 
 from vramplan.replay.caching.blocks import ADDRESS, ADDRESS_BITS, Block, Pool
 from vramplan.replay.caching.expandable import grow, unmap
@@ -66,6 +67,7 @@ class CachingAllocator:
         self.reserved_bytes = self.peak_reserved_bytes = 0
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.retries = 0  # how often all free segments went back because the device had no more
+        self.asked = 0  # the last birth of `play` for which there was no free block
 
     # --------------------------------------------------------------------------------------------- both directions
     def malloc(self, size: int, stream: str = MAIN_STREAM) -> Block:
@@ -75,9 +77,7 @@ class CachingAllocator:
     def serve(self, size: int, stream: str = MAIN_STREAM) -> Block:
         """The same of a size that is rounded already. Raises NoSegment, and Exceeded."""
         small = size <= SMALL_BYTES
-        pool = self.pools.get((stream, small))
-        if pool is None:
-            pool = self.pools[stream, small] = Pool(small=small)
+        pool = self._pool(stream, small)
         pool.searches += 1
         if self.takes_smallest:
             sizes = pool.sizes
@@ -146,6 +146,94 @@ class CachingAllocator:
         insort(sizes, size << ADDRESS_BITS | address)
         pool.at[address] = block
 
+    def play(
+        self, course: Iterator[int], sizes: Sequence[int], streams: Mapping[int, str], alive: dict[int, Block]
+    ) -> None:
+        """Births and deaths in their order: `serve` of each birth's size on its stream, and `free` of what it gave.
+
+        They are written out here, as nearly all requests of a run come this way, where the smallest free block that is
+        large enough is the one that is taken, and nobody asks how long it was free. `asked` is the birth that raises
+        NoSegment or Exceeded.
+        """
+        if not self.takes_smallest or self.collects:
+            for event in course:
+                if event < 0:
+                    self.free(alive.pop(~event))
+                else:
+                    self.asked = event
+                    alive[event] = self.serve(sizes[event], streams.get(event, MAIN_STREAM))
+            return
+        small, large = self._pool(MAIN_STREAM, True), self._pool(MAIN_STREAM, False)
+        least_large, least_small = self.least_rest
+        allocated, peak = self.allocated_bytes, self.peak_allocated_bytes
+        pop = alive.pop
+        block: Block | None
+        try:
+            for event in course:
+                if event < 0:
+                    block = pop(~event)
+                    size = block.size
+                    allocated -= size
+                    pool = block.pool
+                    free, at = pool.sizes, pool.at
+                    before, after = block.before, block.next
+                    if after is not None and after.free:
+                        other, address = after.size, after.address
+                        del free[bisect_left(free, other << ADDRESS_BITS | address)], at[address]
+                        after.free = False
+                        size += other
+                        after = after.next
+                    if before is not None and before.free:
+                        other = before.size
+                        del free[bisect_left(free, other << ADDRESS_BITS | before.address)]
+                        size += other
+                        block.next = None
+                        block = before
+                    block.next = after
+                    if after is not None:
+                        after.before = block
+                    block.size = size
+                    block.free = True
+                    address = block.address
+                    insort(free, size << ADDRESS_BITS | address)
+                    at[address] = block
+                    continue
+                size = sizes[event]
+                is_small = size <= SMALL_BYTES
+                pool = small if is_small else large
+                if event in streams:
+                    pool = self._pool(streams[event], is_small)
+                free = pool.sizes
+                place = bisect_left(free, size << ADDRESS_BITS)
+                if place == len(free):
+                    self.asked, self.allocated_bytes = event, allocated
+                    block = self._new_block(pool, size)
+                else:
+                    block = pool.at.pop(free.pop(place) & ADDRESS)
+                    block.free = False
+                rest = block.size - size
+                if rest and rest >= (least_small if is_small else least_large):
+                    address = block.address + size
+                    remaining: Block = _blank(Block)
+                    remaining.pool, remaining.address, remaining.size = pool, address, rest
+                    remaining.free = remaining.mapped = True
+                    remaining.expandable = False
+                    remaining.born = 0
+                    block.size = size
+                    after = block.next
+                    remaining.before, remaining.next, block.next = block, after, remaining
+                    if after is not None:
+                        after.before = remaining
+                    insort(free, rest << ADDRESS_BITS | address)
+                    pool.at[address] = remaining
+                    rest = 0
+                allocated += size + rest
+                if allocated > peak:
+                    peak = allocated
+                alive[event] = block
+        finally:
+            self.allocated_bytes, self.peak_allocated_bytes = allocated, peak
+
     def empty_cache(self) -> None:
         """Give back every segment that is free as a whole: torch.cuda.empty_cache()."""
         for pool in sorted(self.pools.values(), key=lambda pool: pool.small):  # large ones first
@@ -186,6 +274,17 @@ class CachingAllocator:
                 block = after
 
     # ------------------------------------------------------------------------------------------------- its parts
+    def _pool(self, stream: str, small: bool) -> Pool:
+        pool = self.pools.get((stream, small))
+        if pool is None:
+            pool = self.pools[stream, small] = Pool(small=small)
+        return pool
+
+    @property
+    def collects(self) -> bool:
+        """Whether it gives back what was not used for long."""
+        return bool(self.settings.garbage_collection_threshold) and self.settings.memory_fraction is not None
+
     def _best_fit(self, pool: Pool, size: int) -> Block | None:
         """The smallest free block that is large enough, of equal ones the first."""
         sizes = pool.sizes
@@ -211,7 +310,7 @@ class CachingAllocator:
 
     def _new_block(self, pool: Pool, size: int) -> Block:
         settings = self.settings
-        if settings.garbage_collection_threshold and settings.memory_fraction is not None:
+        if self.collects:
             self._collect()
         block = self._segment(pool, size)
         if block is None and self._release_oversize(pool, size):

@@ -268,49 +268,31 @@ class SimulatedRun:
     ) -> Generator[None, None, list[Block]]:
         """Births and deaths in their order, up to a phase; the blocks that are left."""
         alive: dict[int, Block] = {}
-        serve, free, pop = self.allocator.serve, self.allocator.free, alive.pop
+        free, pop = self.allocator.free, alive.pop
         before = {one.stand_in: one.name for one in record.carried}
         leaves = record.leaves()
         left: dict[str, list[Block]] = {one.name: [] for one in record.carried}
-        born = 0
+        apart = {*before, *(~one for one in before), *(~one for one in leaves)}
         for name, events in requests:
             if name == until:
                 break
             self.phase = name
             if name == "step" and makes_states:
                 yield from self._unbroken(self._make_states)
-            course: Iterator[int] = iter(events)
-            is_over = False
             try:
-                while not is_over:
-                    try:
-                        if not before and not streams:
-                            for event in course:
-                                if event < 0:
-                                    free(pop(~event))
-                                else:
-                                    born = event
-                                    alive[event] = serve(sizes[event])
-                        for event in course:
-                            if event in before:
-                                pass  # they are there
-                            elif event < 0 and ~event in before:
-                                what = before[~event]
-                                for block in self.left.get(what, ()):
-                                    free(block)
-                                self.left[what] = left[what]
-                            elif event < 0 and ~event in leaves:
-                                left[leaves[~event]].append(pop(~event))
-                            elif event < 0:
-                                free(pop(~event))
-                            else:
-                                born = event
-                                alive[event] = serve(sizes[event], streams.get(event, MAIN_STREAM))
-                        is_over = True
-                    except Exceeded:
-                        yield
-                        course = chain((born,), course)
+                for part in _parts(events, apart):
+                    event = part[0]
+                    if event not in apart:
+                        yield from self._serve(part, sizes, streams, alive)
+                    elif event < 0 and ~event in before:
+                        what = before[~event]
+                        for block in self.left.get(what, ()):
+                            free(block)
+                        self.left[what] = left[what]
+                    elif event < 0:
+                        left[leaves[~event]].append(pop(~event))
             except NoSegment:
+                born = self.allocator.asked
                 self.operator = record.operators[born] if born < len(record.operators) else "workspace"
                 raise
         if requests is self.first_requests:
@@ -320,3 +302,28 @@ class SimulatedRun:
             if one in alive:
                 left[what].append(alive.pop(one))
         return list(alive.values())
+
+    def _serve(
+        self, events: list[int], sizes: list[int], streams: dict[int, str], alive: dict[int, Block]
+    ) -> Iterator[None]:
+        course: Iterator[int] = iter(events)
+        while True:
+            try:
+                self.allocator.play(course, sizes, streams, alive)
+            except Exceeded:
+                yield
+                course = chain((self.allocator.asked,), course)
+            else:
+                return
+
+
+def _parts(events: list[int], apart: set[int]) -> Iterator[list[int]]:
+    """Events in their order, each of those `apart` by itself: of what is there from one iteration to the next."""
+    at = 0
+    for place in [place for place, event in enumerate(events) if event in apart] if apart else ():
+        if at < place:
+            yield events[at:place]
+        yield events[place : place + 1]
+        at = place + 1
+    if at < len(events):
+        yield events[at:]
