@@ -24,6 +24,7 @@ else:
         __slots__ = ()
         _fields = ()
         _field_defaults = MappingProxyType({})
+        _places = MappingProxyType({})  # by name; searches change one field of a hundred, again and again
 
         @classmethod
         def _make(cls, iterable):
@@ -33,10 +34,12 @@ else:
             return made
 
         def _replace(self, /, **changes):
-            made = self._make(map(changes.pop, self._fields, self))
-            if changes:
-                raise ValueError(f"Got unexpected field names: {list(changes)!r}")
-            return made
+            places, values = self._places, list(self)
+            for name, value in changes.items():
+                if name not in places:
+                    raise ValueError(f"Got unexpected field names: {[one for one in changes if one not in places]!r}")
+                values[places[name]] = value
+            return tuple.__new__(type(self), values)
 
         def _asdict(self):
             return dict(zip(self._fields, self, strict=True))
@@ -80,6 +83,7 @@ else:
                 "__match_args__": names,
                 "_fields": names,
                 "_field_defaults": defaults,
+                "_places": {field: place for place, field in enumerate(names)},
             }
             own.setdefault("__new__", _renamed(name, names, tuple(defaults.values())))
             own.setdefault("__doc__", f"{name}({', '.join(names)})")

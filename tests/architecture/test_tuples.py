@@ -57,6 +57,9 @@ def test_its_values_behave_as_tuples_with_names() -> None:
     assert pickle.loads(pickle.dumps(here)) == here == copy.copy(here)
     with pytest.raises(TypeError):
         Point(1)
+    assert here._replace(name="there", x=2) == Point(2, None, "there")
+    with pytest.raises(ValueError, match=r"unexpected field names: \['z', 'far'\]"):
+        here._replace(x=2, z=3, far=4)
 
 
 def test_what_is_no_plain_body_is_refused_as_typing_does() -> None:

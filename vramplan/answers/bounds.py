@@ -28,7 +28,6 @@ from vramplan.planner.replays import Replays
 from vramplan.planner.time.behaviour import FusedKernel, timing_of
 from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split
 
@@ -51,6 +50,7 @@ class Bounds:
         self.works: dict[
             tuple[Setup, int, int], Work
         ] = {}  # by the plain iteration, the devices that share it or experts
+        self.replays = Replays()  # the last ones: with and without their units the kernels are of one
         self.rates: dict[tuple[object, ...], Rates | None] = {}
         # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and what the
         # program has in place of the point-wise kernels
@@ -216,7 +216,7 @@ class Bounds:
         if found is None:
             if len(self.plain) >= MOST_PLAIN:
                 self.plain.clear()
-            record = replay(setup, batch=batch)
+            record = self.replays.record(setup, batch)
             kernels = record.kernels if by_unit else record.kernel_classes
             found = self.plain[setup, batch, by_unit] = plain_of(record, kernels)
         return found

@@ -296,7 +296,9 @@ class CompiledTape(RecomputingTape):
             return True
         if not batched:
             return self.in_backward and not self.late
-        largest = max((prod(x.shape) for x in self.reading), default=0)
+        largest = 0
+        for x in self.reading:
+            largest = max(largest, prod(x.shape))
         if prod(shape) * REDUCTION <= largest:
             return True
         if operator == "add" and self.recomputing is not None and not self.in_checkpoint:
