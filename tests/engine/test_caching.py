@@ -253,6 +253,53 @@ def test_whatever_is_asked_for(
     assert one.reserved_bytes == one.allocated_bytes == 0
 
 
+PLAYED = (Settings(), EXPANDABLE, Settings(max_split_size_bytes=50 * MIB))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 90), st.sampled_from((KIB, 48 * KIB, MIB)), st.booleans()), max_size=60),
+    st.lists(st.integers(0, 59), max_size=90),
+    st.sampled_from(PLAYED),
+    st.sampled_from((60, 400, None)),
+)
+def test_a_course_is_played_as_its_requests_are_served_one_by_one(
+    births: list[tuple[int, int, bool]], deaths: list[int], given_settings: Settings, limit_mib: int | None
+) -> None:
+    sizes = [given_settings.rounded(count * each) for count, each, _ in births]
+    streams = {number: "other" for number, (_, _, apart) in enumerate(births) if apart}
+    events, alive = list(range(len(births))), set(range(len(births)))
+    for place, number in enumerate(deaths):  # each dies once, somewhere behind its birth
+        if number in alive:
+            alive.remove(number)
+            events.insert(max(events.index(number) + 1, len(events) - place), ~number)
+    one, other = allocator(limit_mib, given_settings), allocator(limit_mib, given_settings)
+    blocks: dict[int, Block] = {}
+    ends: list[int | None] = []
+    try:
+        for event in events:
+            if event < 0:
+                one.free(blocks.pop(~event))
+            else:
+                ends.append(event)
+                blocks[event] = one.serve(sizes[event], streams.get(event, ""))
+        ends.append(None)
+    except NoSegment:
+        pass
+    played: dict[int, Block] = {}
+    failed: int | None = None
+    try:
+        other.play(iter(events), sizes, streams, played)
+    except NoSegment:
+        failed = other.asked
+    assert failed == ends[-1] if ends else failed is None
+    assert {number: (block.address, block.size) for number, block in played.items()} == {
+        number: (block.address, block.size) for number, block in blocks.items()
+    }
+    figures = ("allocated_bytes", "peak_allocated_bytes", "reserved_bytes", "peak_reserved_bytes", "retries")
+    for figure in (*figures, "held_bytes", "largest_free_bytes"):
+        assert getattr(other, figure) == getattr(one, figure), figure
+
+
 @pytest.mark.sweep(6)
 @settings(max_examples=12, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 5]), st.booleans(), st.lists(st.integers(0, 110), min_size=1, max_size=4))

@@ -9,7 +9,7 @@ import pytest
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
-from vramplan.planner.plain import most_within, plain_setup, simpler
+from vramplan.planner.plain import has_room_for_states, most_within, plain_setup, simpler
 from vramplan.planner.time.kernels import micro_of
 from vramplan.planner.time.rates import rates_of
 from vramplan.planner.time.step import is_causal
@@ -88,3 +88,12 @@ def test_simpler_checkpoints_compute_no_more(model: str) -> None:
             assert seconds.get(simple, 0.0) <= own * (1 + 1e-9), (program, strategy)
             compared += simple in seconds and simple != strategy
     assert compared or model == "t5-base"  # whose checkpoints are each their own
+
+
+@pytest.mark.parametrize("sharing", [one for one in SHARED if "compile" not in one])
+def test_what_has_no_room_for_its_states_is_larger(sharing: dict[str, Any]) -> None:
+    job = build_job({"gpu": "a100-80gb", "precision": "mixed-bf16", **TRAINED[0], **sharing} | _precision(sharing))
+    judge = Judge(job)
+    least = judge.allocated_bytes("none", 1, False)
+    assert has_room_for_states(job, "none", least, judge.replays)
+    assert not has_room_for_states(job, "none", least // 20, judge.replays)
