@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Iterable
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -256,42 +257,43 @@ def test_whatever_is_asked_for(
 PLAYED = (Settings(), EXPANDABLE, Settings(max_split_size_bytes=50 * MIB))
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 90), st.sampled_from((KIB, 48 * KIB, MIB)), st.booleans()), max_size=60),
-    st.lists(st.integers(0, 59), max_size=90),
-    st.sampled_from(PLAYED),
-    st.sampled_from((60, 400, None)),
-)
+@pytest.mark.parametrize("given_settings", PLAYED)
+@pytest.mark.parametrize("limit_mib", [400, 1500, None])
+@pytest.mark.parametrize("seed", range(4))
 def test_a_course_is_played_as_its_requests_are_served_one_by_one(
-    births: list[tuple[int, int, bool]], deaths: list[int], given_settings: Settings, limit_mib: int | None
+    given_settings: Settings, limit_mib: int | None, seed: int
 ) -> None:
-    sizes = [given_settings.rounded(count * each) for count, each, _ in births]
-    streams = {number: "other" for number, (_, _, apart) in enumerate(births) if apart}
-    events, alive = list(range(len(births))), set(range(len(births)))
-    for place, number in enumerate(deaths):  # each dies once, somewhere behind its birth
-        if number in alive:
-            alive.remove(number)
-            events.insert(max(events.index(number) + 1, len(events) - place), ~number)
+    draw = Random(seed)
+    sizes: list[int] = []
+    events: list[int] = []
+    alive: list[int] = []
+    for _ in range(600):
+        if alive and draw.random() < 0.48:
+            events.append(~alive.pop(draw.randrange(len(alive))))
+        else:
+            events.append(len(sizes))
+            alive.append(len(sizes))
+            sizes.append(given_settings.rounded(draw.randrange(1, 90) * draw.choice((KIB, 48 * KIB, MIB))))
+    streams = {number: "other" for number in range(len(sizes)) if draw.random() < 0.2}
     one, other = allocator(limit_mib, given_settings), allocator(limit_mib, given_settings)
     blocks: dict[int, Block] = {}
-    ends: list[int | None] = []
-    try:
-        for event in events:
-            if event < 0:
-                one.free(blocks.pop(~event))
-            else:
-                ends.append(event)
-                blocks[event] = one.serve(sizes[event], streams.get(event, ""))
-        ends.append(None)
-    except NoSegment:
-        pass
+    ends: int | None = None  # the birth that there is no segment for
+    for event in events:
+        if event < 0:
+            one.free(blocks.pop(~event))
+            continue
+        try:
+            blocks[event] = one.serve(sizes[event], streams.get(event, ""))
+        except NoSegment:
+            ends = event
+            break
     played: dict[int, Block] = {}
     failed: int | None = None
     try:
         other.play(iter(events), sizes, streams, played)
     except NoSegment:
         failed = other.asked
-    assert failed == ends[-1] if ends else failed is None
+    assert failed == ends
     assert {number: (block.address, block.size) for number, block in played.items()} == {
         number: (block.address, block.size) for number, block in blocks.items()
     }
