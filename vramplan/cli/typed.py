@@ -13,27 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramplan.cli import named
+from vramplan.cli.known import DATA, NODES, TypedOption, names_of, other_names, shortcuts
+from vramplan.cli.settled import decided, implied, once
 from vramplan.errors import UsageError, near_matches
-from vramplan.tuples import NamedTuple
 
 HELP_ALL = "--help-all"
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
-class TypedOption(NamedTuple):
-    """One option as it was typed, or a word beside the options."""
-
-    parameter: Any | None  # None: a word, or nothing that the command knows
-    spelling: str
-    value: str | None
-    name: str = ""  # of the option in the command, where the spelling is another
-    is_shortcut: bool = False
-    is_weak: bool = False  # it says nothing where the same is said otherwise
-
-    @property
-    def shown(self) -> str:
-        """As it was typed."""
-        return self.spelling if self.value is None or self.is_shortcut else f"{self.spelling} {self.value}"
 
 
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
@@ -45,8 +30,8 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
         found = named("vramplan.cli.replicas:of_all_nodes")(found, command)
     elif DATA in given and not given.isdisjoint(named("vramplan.options.words:SPLITS")):
         named("vramplan.cli.replicas:tell")(found)
-    found = _decided(found + _implied(found, command))
-    found = _once(found)
+    found = decided(found + implied(found, command))
+    found = once(found)
     result, rest = [], []
     for one in found:
         if one.parameter is None and not one.name:
@@ -69,43 +54,6 @@ def _job_of_its_file(found: list[TypedOption]) -> list[TypedOption]:
         return found
     whole = files[0]._replace(value=f"{files[0].value}#{names[0].value}")
     return [whole if one is files[0] else one for one in found if one is not names[0]]
-
-
-def names_of(command: Any) -> dict[str, Any]:
-    """Every name of an option that the command declares."""
-    return {
-        name: one
-        for one in command.params
-        if one.param_type_name == "option"
-        for name in (*one.opts, *one.secondary_opts)
-    }
-
-
-def other_names(command: Any) -> dict[str, str]:
-    """Names of other programs for options of the command, and the name that the command has."""
-    declared = names_of(command)
-    found = dict(OTHERS.get(command.name, {}))
-    for row in named("vramplan.options.table:parameters")().values():
-        if getattr(declared.get(row.option), "name", None) == row.parameter:
-            found |= dict.fromkeys(row.also, row.option)
-    taken = NOT_IN.get(command.name, ())
-    return {name: option for name, option in found.items() if name not in declared and name not in taken}
-
-
-def shortcuts(command: Any) -> dict[str, Any]:
-    """The options that stand for others of the command, by their names."""
-    declared = names_of(command)
-    return {
-        name: one
-        for one in named("vramplan.options.shortcuts:SHORTCUTS")
-        if all(word in declared for word in one.means if word.startswith("--")) and (one.means or "--gpus" in declared)
-        for name in one.flags
-        if name not in declared
-    }
-
-
-OTHERS = {"measure": {"--num-steps": "--iterations", "--max-steps": "--iterations"}}
-NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and is accumulation in every other command
 
 
 class _WordsReader:
@@ -342,108 +290,3 @@ LEFT_OPEN = {
     "--dtype": "which leaves the weights in the type that the program loads; that is --weight-dtype",
 }
 """Names that mean other things in other programs, and how they are read."""
-
-
-class NODES:
-    """Stands for the option --nodes, which no command declares: it multiplies --gpus."""
-
-    name, multiple, is_flag = "nodes", False, False
-    opts: tuple[str, ...] = ("--nodes",)
-    secondary_opts: tuple[str, ...] = ()
-
-
-def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
-    """LoRA, where one of its settings is given and no adapter: no other adapter has a rank of its own name.
-
-    Quantized weights cannot be trained, so that they mean it too. A file has adapters of its own, whose settings may be
-    changed.
-    """
-    given = {one.parameter.name for one in found if one.parameter is not None}
-    if given & {"adapter", "job", "config"} or "--adapter" not in names_of(command):
-        return []
-    for one in found:
-        if one.parameter is not None and one.parameter.name in LORA_SETTINGS and not _is_nothing(one):
-            if "lora" not in one.spelling and not is_quiet(found):
-                is_setting = one.parameter.name != QUANTIZATION
-                said = "is read as a setting of" if is_setting else "needs an adapter, and is read with"
-                named("vramplan.cli.output:say")(f"note: {one.spelling} {said} LoRA (--adapter lora)")
-            return [TypedOption(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
-    return []
-
-
-def _is_nothing(one: TypedOption) -> bool:
-    """`--quantization none`."""
-    nothing = (named("vramplan.options.spellings:NULL"), *named("vramplan.options.spellings:NOTHING"))
-    return one.value is not None and named("vramplan.options.spellings:bare")(one.value) in nothing
-
-
-QUANTIZATION = "quantization"
-LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
-
-
-DATA = "data"
-
-
-def is_quiet(found: list[TypedOption]) -> bool:
-    """Whether nothing is to be said beside the exit code."""
-    return any(one.parameter is not None and one.parameter.name == "quiet" for one in found)
-
-
-def _decided(found: list[TypedOption]) -> list[TypedOption]:
-    """What is said, without what says nothing as the same is said otherwise."""
-    said = {one.parameter.name for one in found if one.parameter is not None and not one.is_weak}
-    result: list[TypedOption] = []
-    for one in found:
-        if one.is_weak and one.parameter is not None:
-            if one.parameter.name in said:
-                continue
-            said.add(one.parameter.name)
-        result.append(one)
-    return result
-
-
-def _once(found: list[TypedOption]) -> list[TypedOption]:
-    """Each option once: several values of a list are joined, and anything else twice is refused."""
-    given: dict[str, list[TypedOption]] = {}
-    for one in found:
-        if one.parameter is not None and not one.parameter.multiple:
-            given.setdefault(one.parameter.name, []).append(one)
-    joined: dict[str, TypedOption] = {}
-    for name, several in given.items():
-        if len(several) == 1:
-            continue
-        if name in _lists():
-            joined[name] = several[0]._replace(value=",".join(one.value or "" for one in several))
-        else:
-            twice(several)
-    if not joined:
-        return found
-    result = []
-    for one in found:
-        name = "" if one.parameter is None or one.parameter.multiple else one.parameter.name
-        if name not in joined:
-            result.append(one)
-        elif one is given[name][0]:
-            result.append(joined[name])
-    return result
-
-
-def _lists() -> set[str]:
-    """Names of the parameters that take several values, separated by commas."""
-    rows = named("vramplan.options.table:parameters")()
-    kind = named("vramplan.options.option:TEXTS")
-    return {"key", *(name for name, row in rows.items() if row.kind == kind)}
-
-
-def twice(several: list[TypedOption]) -> None:
-    """Refuse an option that is given twice."""
-    first, second = several[0], several[1]
-    option = first.name or first.spelling
-    if first.spelling == second.spelling:
-        message = f"is given twice: {first.shown} and {second.shown}"
-    else:
-        message = f"is given twice, as {first.shown} and as {second.shown}"
-    hint = "keep one of them"
-    if first.value != second.value:
-        hint += f": to change {first.shown}, as a remedy does, put {second.shown} in its place"
-    raise UsageError(message, key=option, hint=hint)

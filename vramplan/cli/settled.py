@@ -1,0 +1,98 @@
+"""What the options of a command line say together: what one implies, what stands twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.cli import named
+from vramplan.cli.known import TypedOption, is_quiet, names_of
+from vramplan.errors import UsageError
+
+
+def implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """LoRA, where one of its settings is given and no adapter: no other adapter has a rank of its own name.
+
+    Quantized weights cannot be trained, so that they mean it too. A file has adapters of its own, whose settings may be
+    changed.
+    """
+    given = {one.parameter.name for one in found if one.parameter is not None}
+    if given & {"adapter", "job", "config"} or "--adapter" not in names_of(command):
+        return []
+    for one in found:
+        if one.parameter is not None and one.parameter.name in LORA_SETTINGS and not _is_nothing(one):
+            if "lora" not in one.spelling and not is_quiet(found):
+                is_setting = one.parameter.name != QUANTIZATION
+                said = "is read as a setting of" if is_setting else "needs an adapter, and is read with"
+                named("vramplan.cli.output:say")(f"note: {one.spelling} {said} LoRA (--adapter lora)")
+            return [TypedOption(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
+    return []
+
+
+def _is_nothing(one: TypedOption) -> bool:
+    """`--quantization none`."""
+    nothing = (named("vramplan.options.spellings:NULL"), *named("vramplan.options.spellings:NOTHING"))
+    return one.value is not None and named("vramplan.options.spellings:bare")(one.value) in nothing
+
+
+QUANTIZATION = "quantization"
+LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
+
+
+def decided(found: list[TypedOption]) -> list[TypedOption]:
+    """What is said, without what says nothing as the same is said otherwise."""
+    said = {one.parameter.name for one in found if one.parameter is not None and not one.is_weak}
+    result: list[TypedOption] = []
+    for one in found:
+        if one.is_weak and one.parameter is not None:
+            if one.parameter.name in said:
+                continue
+            said.add(one.parameter.name)
+        result.append(one)
+    return result
+
+
+def once(found: list[TypedOption]) -> list[TypedOption]:
+    """Each option once: several values of a list are joined, and anything else twice is refused."""
+    given: dict[str, list[TypedOption]] = {}
+    for one in found:
+        if one.parameter is not None and not one.parameter.multiple:
+            given.setdefault(one.parameter.name, []).append(one)
+    joined: dict[str, TypedOption] = {}
+    for name, several in given.items():
+        if len(several) == 1:
+            continue
+        if name in _lists():
+            joined[name] = several[0]._replace(value=",".join(one.value or "" for one in several))
+        else:
+            twice(several)
+    if not joined:
+        return found
+    result = []
+    for one in found:
+        name = "" if one.parameter is None or one.parameter.multiple else one.parameter.name
+        if name not in joined:
+            result.append(one)
+        elif one is given[name][0]:
+            result.append(joined[name])
+    return result
+
+
+def _lists() -> set[str]:
+    """Names of the parameters that take several values, separated by commas."""
+    rows = named("vramplan.options.table:parameters")()
+    kind = named("vramplan.options.option:TEXTS")
+    return {"key", *(name for name, row in rows.items() if row.kind == kind)}
+
+
+def twice(several: list[TypedOption]) -> None:
+    """Refuse an option that is given twice."""
+    first, second = several[0], several[1]
+    option = first.name or first.spelling
+    if first.spelling == second.spelling:
+        message = f"is given twice: {first.shown} and {second.shown}"
+    else:
+        message = f"is given twice, as {first.shown} and as {second.shown}"
+    hint = "keep one of them"
+    if first.value != second.value:
+        hint += f": to change {first.shown}, as a remedy does, put {second.shown} in its place"
+    raise UsageError(message, key=option, hint=hint)
