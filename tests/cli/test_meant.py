@@ -55,7 +55,19 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("fit", "gpt2", "-g", "v100", "--task", "cls"), "the task belongs to the model"),
         (("fit", "gpt2", "-g", "v100", "--cost"), "--tokens, --samples or --epochs"),
         (("fit", "gpt2", "-g", "v100", "--days", "3"), "--deadline 3d is a limit"),
-        (("fit", "gpt2", "-g", "v100", "--full"), "full fine-tuning is what is planned"),
+        (("fit", "gpt2", "-g", "v100", "--full", "--lora"), "as --full and as --lora"),
+        (("fit", "gpt2", "-g", "v100", "--lora", "16", "--rank", "8"), "as --lora 16 and as --rank 8"),
+        (("fit", "gpt2", "-g", "v100", "--full", "--rank", "16"), "and with --full there is none"),
+        (("fit", "gpt2", "-g", "v100", "--adapter", "full", "--4bit"), "and with --adapter full there is none"),
+        (("fit", "gpt2", "-g", "v100", "--method", "lora"), "--lora, --qlora or --full"),
+        (("fit", "gpt2", "-g", "v100", "--max-steps", "100"), "the length of a run is --tokens"),
+        (("fit", "gpt2", "-g", "v100", "-n", "8"), "--gpus N"),
+        (("fit", "gpt2", "-g", "v100", "--dataset", "alpaca"), "--samples N"),
+        (("fit", "gpt2", "-g", "v100", "--largest-model"), "vramplan compare -m A,B,C -g GPU"),
+        (("fit", "gpt2", "-g", "v100", "--no-color"), "NO_COLOR=1"),
+        (("fit", "gpt2", "-g", "v100", "--use-cpu"), "No such option"),
+        (("fit", "gpt2", "-g", "v100", "--seq", "--lora"), "'--seq' requires an argument"),
+        (("check", "jobs.yaml", "--lr", "1e-4"), "No such option: --lr"),
         (("fit", "gpt2", "-g", "v100", "--no-flash"), "--attention efficient"),
         (("fit", "gpt2", "-g", "v100", "--int8"), "--weight-dtype int8 or --quantization int8"),
         (("fit", "gpt2", "-g", "v100", "--within", "5"), "vramplan plan has it"),
@@ -92,6 +104,8 @@ def test_an_option_or_a_command_names_what_is_meant(words: tuple[str, ...], righ
         (("--8bit-adam",), ("--optimizer", "adamw-8bit")),
         (("--use-unsloth", "--lora"), ("--runtime", "unsloth", "--lora")),
         (("--tf32",), ("--precision", "tf32")),
+        (("--full",), ("--adapter", "none")),
+        (("--full-finetune",), ("--adapter", "none")),
     ],
 )
 def test_a_value_as_an_option_is_read_and_said(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
@@ -152,3 +166,73 @@ def test_a_length_is_written_with_k_or_m() -> None:
     assert run(*words, "--seq", "1_024").out == run(*words, "--seq", "1,024").out == "1024\n"
     budget = ("fit", "gpt2", "-g", "a100-80gb", "--tokens", "1M", "--print", "run.budget_usd", "--budget")
     assert run(*budget, "1_000").out == run(*budget, "1,000.00").out == "1000.0\n"
+
+
+ONE = ("fit", "llama-3.2-1b", "-g", "h100", "--micro-batch", "1", "--print", "job,peak")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant", "told"),
+    [
+        (("--lora", "16"), ("--lora", "--rank", "16"), "--lora 16 is read as --lora --rank 16"),
+        (("--qlora", "r=16"), ("--qlora", "--rank", "16"), "--qlora r=16 is read as --qlora --rank 16"),
+        (("--lr", "2e-4"), (), "--lr 2e-4 changes neither memory nor the time of a step, and is left out"),
+        (("--weight-decay=0.1",), (), "--weight-decay 0.1 changes neither memory"),
+        (("--seed", "1", "--do_train", "--output_dir", "out"), (), "--seed 1, --do_train and --output_dir out change "),
+        (("--push_to_hub", "False", "--lora"), ("--lora",), "--push_to_hub False changes neither"),
+        (("--warmup-steps", "--lora"), ("--lora",), "--warmup-steps changes neither"),
+        (("--sft", "--lora"), ("--lora",), "--sft is what is planned where no option says another"),
+        (("--pretrain",), ("--from-scratch",), "--pretrain is read as --from-scratch, weights that are made"),
+        (("--steps", "1000"), ("--gradient-accumulation-steps", "1000"), "the length of a run is --tokens"),
+    ],
+)
+def test_what_is_read_or_left_out_is_said(typed: tuple[str, ...], meant: tuple[str, ...], told: str) -> None:
+    found = run(*ONE, *typed)
+    assert found.err.startswith("note: ")
+    assert told in found.err
+    assert found.err.count("\n") == 1
+    assert (found.code, found.out) == (0, run(*ONE, *meant).out)
+    assert run(*ONE[:-2], "--quiet", *typed).err == ""
+
+
+def test_a_word_behind_a_switch_without_effect_is_the_model() -> None:
+    assert run("fit", "--do_train", *ONE[1:]).out == run(*ONE).out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("--recompute", "--lora"), ("--checkpointing", "full", "--lora")),
+        (("--lora", "--activation-checkpointing"), ("--checkpointing", "full", "--lora")),
+        (("--remat",), ("--checkpointing", "full")),
+        (("--checkpointing", "auto", "--gas", "auto", "--global-batch", "auto"), ()),
+        (("--finetuning_type", "full"), ()),
+        (("--finetuning_type", "lora", "--lora_target", "all"), ("--lora", "--targets", "all-linear")),
+        (("--lora", "--bits", "4"), ("--lora", "--quantization", "4bit")),
+        (("--lora", "--quantization_bit", "8"), ("--lora", "--quantization", "int8")),
+        (("--max-seq", "512"), ("--seq", "512")),
+        (("--sample_packing",), ("--packing",)),
+        (("--steps", "16"), ("--gradient-accumulation-steps", "16")),
+    ],
+)
+def test_what_programs_call_it_is_taken(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    found = run(*ONE, *typed)
+    assert (found.code, found.err, found.out) == (0, "", run(*ONE, *meant).out)
+
+
+def test_a_batch_that_is_auto_is_chosen() -> None:
+    words = ("fit", "gpt2", "-g", "v100", "--seq", "128", "--print", "recommended")
+    assert run(*words, "--micro-batch", "auto").out == run(*words).out
+    assert "expected a whole number" in refused("fit", "gpt2", "-g", "v100", "--seq", "auto").err
+
+
+@pytest.mark.parametrize("word", ["ctx", "context", "length", "seq-len"])
+def test_the_largest_may_be_asked_for_in_several_words(word: str) -> None:
+    words = ("fit", "gpt2", "-g", "t4", "--lora", "--print", "solved")
+    assert run(*words, "--max", word).out == run(*words, "--max", "sequence").out
+
+
+def test_formats_have_short_names() -> None:
+    for short, whole in (("md", "markdown"), ("yml", "yaml"), ("table", "text")):
+        assert run("gpus", "--format", short) == run("gpus", "--format", whole)
+    assert run("fit", "nosuch", "t4", "--format", "yml").out == run("fit", "nosuch", "t4", "--format", "yaml").out != ""

@@ -21,9 +21,11 @@ from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 WORDS = {
-    **dict.fromkeys(("sequence", "seq", "sequence-length"), SEQUENCE),
-    **dict.fromkeys(("micro-batch", "micro-batch-size", "batch", "batch-size"), MICRO_BATCH),
-    **dict.fromkeys(("rank", "lora-rank"), RANK),
+    **dict.fromkeys(
+        ("sequence", "seq", "sequence-length", "seq-len", "length", "context", "context-length", "ctx"), SEQUENCE
+    ),
+    **dict.fromkeys(("micro-batch", "micro-batch-size", "batch", "batch-size", "bs", "mbs"), MICRO_BATCH),
+    **dict.fromkeys(("rank", "lora-rank", "lora-r", "r"), RANK),
     "layers": LAYERS,
 }
 SOME = (1, 2, 8, 64)  # devices: a number of them that goes with the other keys is among these

@@ -11,7 +11,7 @@ import typer
 from vramplan.cli import named
 from vramplan.cli.commands import COMMANDS, HELP, Commands, build
 from vramplan.cli.known import names_of
-from vramplan.cli.output import DOCUMENTS, dumps, say, write
+from vramplan.cli.output import DOCUMENTS, FORMAT_WORDS, dumps, say, write
 from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
 from vramplan.version import __version__
@@ -185,6 +185,7 @@ def _document_format(words: list[str]) -> str | None:
             asked = word.removeprefix("--format=")
         elif word == "--print" or word.startswith("--print=") or word in ("--quiet", "-q"):
             return None
+    asked = FORMAT_WORDS.get(asked.lower(), asked)
     return asked if asked in DOCUMENTS else None
 
 

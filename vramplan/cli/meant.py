@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from vramplan.catalog.locate import shipped_called
+from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.options.option import WORD, Option
 from vramplan.options.spellings import bare
 from vramplan.options.table import TABLE
@@ -15,6 +17,7 @@ SERVING = (
     "which prints the memory that it profiles at start"
 )
 SCHEDULE = "it changes neither memory nor the time of a step; the length of a run is --tokens, --samples or --epochs"
+WAYS = "what is trained is --lora, --qlora or --full, the loss --dpo or --grpo; --from-scratch loads no weights"
 FILES = "give the file itself, as in `vramplan fit axolotl.yaml --gpu rtx-4090`; a job of a job file is --job FILE#NAME"
 
 MOST_VALUES = 3  # named instead of an option that is a value
@@ -25,8 +28,8 @@ OPTIONS = {
         *("inference", "infer", "serve", "serving", "generate", "kv-cache", "kv-cache-dtype", "kvcache", "kv"),
         *("max-model-len", "gpu-memory-utilization", "max-num-seqs", "gguf", "llama-cpp", "ollama", "vllm", "chat"),
     ),
-    SCHEDULE: ("lr", "learning-rate", "max-steps", "warmup-steps", "warmup-ratio", "weight-decay", "lr-scheduler-type"),
-    "--from-scratch": ("scratch",),
+    SCHEDULE: ("max-steps", "max-train-steps", "total-steps", "train-steps", "num-steps", "max-iters", "train-iters"),
+    WAYS: ("method", "mode", "stage", "train-mode", "training-mode", "training-type", "task-type"),
     FILES: ("config", "config-file", "job-file", "file", "yaml-file"),
     "give the file itself, as in `vramplan fit ds_config.json --model M`; or --zero 3 and --offload optimizer": (
         *("deepspeed", "ds-config", "deepspeed-config"),
@@ -35,7 +38,17 @@ OPTIONS = {
         *("cpu-offload", "offload-to-cpu", "offload-optimizer", "offload-param", "offload-params", "cpu"),
     ),
     "--offload activations": ("activation-offloading", "offload-activations"),
-    "a size stands for a GPU, as in --gpu '24 GiB'": ("vram", "memory", "gpu-memory", "gpu-mem", "mem"),
+    "a size stands for a GPU, as in --gpu '24 GiB'": ("memory", "mem", "max-memory", "ram"),
+    "--gpus N": ("n", "count", "num"),
+    "--gpus auto": ("min-gpus", "how-many-gpus", "how-many", "fewest-gpus", "gpus-needed"),
+    "--max sequence": ("longest", "longest-sequence", "max-context", "max-tokens"),
+    "--max micro-batch": ("max-batch", "max-bs", "max-batch-size", "max-micro-batch", "largest-batch"),
+    "--max rank": ("max-rank", "largest-rank"),
+    "`vramplan compare -m A,B,C -g GPU` says which of several models fit": (
+        *("largest", "largest-model", "max-model", "biggest", "biggest-model", "fits"),
+    ),
+    "--samples N says how many it has; nothing else of it matters": ("dataset", "data-path", "dataset-name"),
+    "NO_COLOR=1 before the command turns colours off": ("no-color", "no-colour", "color", "colour", "nocolor"),
     "the number of layers belongs to the model: give a config.json, or a job file with model: {...}": (
         *("layers", "num-layers", "n-layer", "hidden-size", "heads"),
     ),
@@ -50,11 +63,9 @@ OPTIONS = {
     "--loss standard counts the step of the policy; GRPO is --loss grpo": ("ppo", "rloo", "rlhf"),
     "--eval-batch-size N": ("eval", "evaluation", "do-eval", "eval-steps"),
     "--optimizer adamw-paged or --optimizer adamw-8bit-paged": ("paged", "paged-adamw", "paged-optimizer"),
-    "full fine-tuning is what is planned without --lora or another adapter": (
-        "full-finetune",
-        "full-finetuning",
-        "full",
-        "sft",
+    "--adapter none": (
+        *("full", "full-ft", "fft", "full-finetune", "full-finetuning", "full-fine-tune", "full-fine-tuning"),
+        *("full-parameter", "full-parameters", "full-param", "no-lora", "no-peft", "no-adapter"),
     ),
     "--optimizer adamw-8bit": ("8bit-adam", "use-8bit-adam", "adam-8bit", "adam8bit", "8bit-optimizer", "bnb"),
     "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
@@ -81,6 +92,59 @@ OPTIONS = {
     "--checkpointing full": ("checkpoint-activations", "activation-checkpoint", "ckpt"),
 }
 """What to do, and the options without their dashes that ask for it."""
+
+NO_EFFECT = frozenset(
+    (
+        *("lr", "warmup", "wd", "betas", "beta1", "beta2", "eps", "scheduler", "lr-scheduler", "lr-warmup-steps"),
+        *("min-lr", "lr-decay-iters", "lr-decay-style", "warmup-iters", "lr-warmup-iters", "lr-warmup-fraction"),
+        *("wandb", "wandb-project", "wandb-run-name", "wandb-entity", "tensorboard", "tensorboard-dir", "workers"),
+        *("num-workers", "log-interval", "save-interval", "eval-interval", "save", "save-dir", "log-dir", "plot-loss"),
+        *("overwrite-cache", "preprocessing-num-workers", "dataset-num-proc", "max-train-samples", "val-size"),
+        *("deterministic", "random-seed", "init-seed", "exp-name", "experiment-name", "trust-remote-code", "use-wandb"),
+        *("adam-beta-1", "adam-beta-2", "logging"),
+    )
+)
+"""Options of training programs, beside the Trainer's, that change neither memory nor the time of a step."""
+
+OF_EFFECT = (
+    "max-steps",
+    "tf32",
+    "use-cpu",
+    "no-cuda",
+    "use-mps-device",
+    "fp16-opt-level",
+    "per-device-eval-batch-size",
+)
+"""Arguments that a file may have without effect, and that a person types to some."""
+
+SWITCHES = frozenset(
+    (
+        *("do-train", "do-eval", "do-predict", "overwrite-output-dir", "overwrite-cache", "load-best-model-at-end"),
+        *("push-to-hub", "remove-unused-columns", "full-determinism", "prediction-loss-only", "logging-first-step"),
+        *("logging-nan-inf-filter", "log-on-each-node", "save-only-model", "save-on-each-node", "save-safetensors"),
+        *("eval-on-start", "batch-eval-metrics", "include-tokens-per-second", "include-inputs-for-metrics"),
+        *("greater-is-better", "ignore-data-skip", "dataloader-drop-last", "dataloader-pin-memory", "disable-tqdm"),
+        *("dataloader-persistent-workers", "dataloader-in-order", "group-by-length", "skip-memory-metrics"),
+        *("ddp-find-unused-parameters", "ddp-broadcast-buffers", "ddp-static-graph", "predict-with-generate"),
+        *("hub-private-repo", "hub-always-push", "bf16-full-eval", "fp16-full-eval", "enable-jit-checkpoint"),
+        *("jit-mode-eval", "split-batches", "dispatch-batches", "sortish-sampler", "plot-loss", "wandb", "use-wandb"),
+        *("tensorboard", "deterministic", "trust-remote-code", "use-ipex", "eval-do-concat-batches", "debug"),
+        *("restore-callback-states-from-checkpoint", "average-tokens-across-devices", "eval-use-gather-object"),
+    )
+)
+"""Of these the ones that say something without a value."""
+
+ALWAYS_SO = {
+    **dict.fromkeys(
+        ("sft", "train", "training", "finetune", "fine-tune", "finetuning", "fine-tuning", "supervised"),
+        "is what is planned where no option says another",
+    ),
+    **dict.fromkeys(
+        ("auto-find-batch-size", "find-batch-size", "auto-batch", "auto-batch-size"),
+        "is what is done where no batch is given",
+    ),
+}
+"""Options that ask for what is planned without them."""
 
 COMMANDS = {
     SERVING: ("infer", "inference", "serve", "serving", "generate", "chat", "estimate-inference", "kv-cache"),
@@ -137,6 +201,27 @@ def one_setting(name: str, command: Any) -> tuple[str, str] | None:
     if len(found) != 1 or not found[0].everyday or found[0].kind != WORD:
         return None
     return found[0].option, bare(word)
+
+
+def without_effect(name: str, behind: str | None) -> tuple[str, bool] | None:
+    """What is said of an option that changes nothing, and whether the word `behind` it is its value.
+
+    None where it may change something. What is said of those that change neither memory nor time is empty: they are
+    told of together.
+    """
+    word = name.lstrip("-")
+    if word in ALWAYS_SO:
+        return ALWAYS_SO[word], behind is not None and behind.lower() in TRUTHS
+    if word in OF_EFFECT or (word not in NO_EFFECT and word.replace("-", "_") not in ARGUMENTS):
+        return None
+    if any(word in words for words in OPTIONS.values()):
+        return None
+    if behind is None or re.match(r"-\D", behind):
+        return "", False
+    return "", behind.lower() in TRUTHS or word not in SWITCHES
+
+
+TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
 
 def elsewhere(name: str, above: Any) -> str | None:

@@ -14,6 +14,7 @@ from vramplan.tuples import NamedTuple
 PIPE_WIDTH = 80
 FORMATS = ("text", "json", "yaml", "csv", "markdown")
 GATE_FORMATS = (*FORMATS, "junit", "github")  # of `check`
+FORMAT_WORDS = {"md": "markdown", "yml": "yaml", "txt": "text", "plain": "text", "table": "text"}
 DOCUMENTS = ("json", "yaml")  # errors are documents in these
 
 
@@ -27,6 +28,7 @@ class OutputChoice(NamedTuple):
 
 def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = FORMATS) -> OutputChoice:
     """The three options together; formats that a command does not have and `--quiet` with `--print` are refused."""
+    format = FORMAT_WORDS.get(format.lower(), format)
     if format not in formats:
         known = f"{', '.join(formats[:-1])} or {formats[-1]}"
         message = f"{format!r} is not a format"

@@ -16,6 +16,7 @@ def implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
     changed.
     """
     given = {one.parameter.name for one in found if one.parameter is not None}
+    _refuse_settings_of_none(found)
     if given & {"adapter", "job", "config"} or "--adapter" not in names_of(command):
         return []
     for one in found:
@@ -28,10 +29,24 @@ def implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
     return []
 
 
+def _refuse_settings_of_none(found: list[TypedOption]) -> None:
+    """Raise UsageError for a setting of an adapter beside an option that says that there is none."""
+    kinds = [one for one in found if one.parameter is not None and one.parameter.name == "adapter"]
+    settings = [one for one in found if one.parameter is not None and one.parameter.name in LORA_SETTINGS]
+    settings = [one for one in settings if not _is_nothing(one)]
+    if len(kinds) == 1 and _is_nothing(kinds[0]) and settings:
+        message = f"is a setting of an adapter, and with {kinds[0].shown} there is none"
+        raise UsageError(message, key=settings[0].shown, hint="leave one of the two out")
+
+
 def _is_nothing(one: TypedOption) -> bool:
-    """`--quantization none`."""
-    nothing = (named("vramplan.options.spellings:NULL"), *named("vramplan.options.spellings:NOTHING"))
-    return one.value is not None and named("vramplan.options.spellings:bare")(one.value) in nothing
+    """`--quantization none`, and `--adapter full`."""
+    if one.value is None or one.parameter is None:
+        return False
+    null, bare = named("vramplan.options.spellings:NULL"), named("vramplan.options.spellings:bare")(one.value)
+    row = named("vramplan.options.table:parameters")()[one.parameter.name]
+    meant = row.spellings.get(bare) or named("vramplan.options.spellings:NOTHING").get(bare)
+    return bare == null or (meant is not None and meant.word == null)
 
 
 QUANTIZATION = "quantization"

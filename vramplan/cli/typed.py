@@ -23,7 +23,8 @@ TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no":
 
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
-    found = _WordsReader(command, context, words).read()
+    reader = _WordsReader(command, context, words)
+    found = reader.read()
     found = _job_of_its_file(found)
     given = {one.parameter.name for one in found if one.parameter is not None}
     if NODES.name in given:
@@ -32,6 +33,8 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
         named("vramplan.cli.replicas:tell")(found)
     found = decided(found + implied(found, command))
     found = once(found)
+    for said in reader.told:
+        named("vramplan.cli.output:say")(f"note: {said}")
     result, rest = [], []
     for one in found:
         if one.parameter is None and not one.name:
@@ -61,6 +64,8 @@ class _WordsReader:
         self.command, self.context, self.words = command, context, list(words)
         self.is_quiet = not {"-q", "--quiet"}.isdisjoint(words)
         self.declared = names_of(command)
+        self.idle: list[str] = []  # options that change nothing, as they were typed
+        self.told: list[str] = []  # how something is read
         self.takes_model = "--model" in self.declared and not any(
             one.param_type_name == "argument" for one in command.params
         )
@@ -81,14 +86,21 @@ class _WordsReader:
                 if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
                     found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
                     continue
-                if word.isdecimal() and found[-1:] and found[-1].name == "--adapter":
-                    raise UsageError(f"what is {word!r}?", hint=f"the rank is given as --rank {word}")
+                rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
+                if rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
+                    self._tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
+                    found.append(TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank"))
+                    continue
                 if "model" in given:
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
                     raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
                 found.append(TypedOption(self.declared["--model"], "--model", word))
             else:
                 found.append(TypedOption(None, word, None))
+        if self.idle:
+            *most, last = self.idle
+            said = f"{', '.join(most)} and {last} change" if most else f"{last} changes"
+            self._tell(f"{said} neither memory nor the time of a step, and {'are' if most else 'is'} left out")
         return found
 
     def _file(self, word: str) -> TypedOption | None:
@@ -138,11 +150,11 @@ class _WordsReader:
             joined = "-".join(words[:count]).lower()
             if called("models", joined) is not None:
                 return f"a model is one word: {joined}"
+        if word.isdecimal():
+            return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
         other = named("vramplan.options.table.__init__:has_the_word")(word)
         if other is not None and other.options:
             return f"it is a value of {other.option}"
-        if word.isdecimal():
-            return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
         quoted = named("vramplan.options.flags:quoted")(word)
         return f"the model is named already; a GPU is given as --gpu {quoted}"
 
@@ -168,13 +180,18 @@ class _WordsReader:
             return [self._of(self.declared[plain], spelling, plain, given)]
         other = other_names(self.command).get(plain)
         if other is not None:
+            read = self._of(self.declared[other], spelling, other, given)
             if plain in LEFT_OPEN:
                 self._tell(f"{spelling} is read as {other}, {LEFT_OPEN[plain]}")
-            return [self._of(self.declared[other], spelling, other, given)]
+            elif plain in A_RUN and len(read.value or "") > A_RUN[plain]:
+                self._tell(f"{read.shown} is read as {other} {read.value}, the micro-batches of one step; {RUNS}")
+            return [read]
         shortcut = shortcuts(self.command).get(plain)
         if shortcut is not None:
             return self._shortcut(shortcut, spelling, given)
         setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
+        if setting is None and self._is_idle(spelling, plain, given):
+            return []
         if setting is None:
             self._unknown(spelling)
             raise AssertionError
@@ -182,17 +199,36 @@ class _WordsReader:
         self._tell(f"{spelling} is read as {option} {value}")
         return [TypedOption(self.declared[option], spelling, value, option, is_shortcut=True)]
 
+    def _is_idle(self, spelling: str, plain: str, given: str | None) -> bool:
+        """Whether an option changes nothing; it is told of, and its value is taken away."""
+        behind = given if given is not None or not self.words else self.words[0]
+        found = named("vramplan.cli.meant:without_effect")(plain, behind)
+        if found is None or "--model" not in self.declared:
+            return False
+        said, is_value = found
+        if is_value and given is None:
+            self.words.pop(0)
+        shown = f"{spelling} {behind}" if is_value else spelling
+        if said:
+            self._tell(f"{shown} {said}")
+        else:
+            self.idle.append(shown)
+        return True
+
     def _tell(self, said: str) -> None:
-        """How something is read, where nothing is to be quiet."""
+        """How something is read, where nothing is to be quiet; it is said once nothing is wrong with the words."""
         if not self.is_quiet:
-            named("vramplan.cli.output:say")(f"note: {said}")
+            self.told.append(said)
 
     def _of(self, parameter: Any, spelling: str, name: str, given: str | None) -> TypedOption:
         if not parameter.is_flag:
             if given is None:
-                if not self.words:
-                    self._no_value(parameter, spelling)
-                given = self.words.pop(0)
+                if not self.words or self._is_option(self.words[0]):
+                    if not self._may_be_bare(parameter):
+                        self._no_value(parameter, spelling)
+                    given = YES
+                else:
+                    given = self.words.pop(0)
             return TypedOption(parameter, spelling, given, name)
         said = given if given is not None else (self.words[0] if self.words else "")
         truth = TRUTH.get(said.lower()) if given is not None or said.lower() in ("true", "false") else None
@@ -205,6 +241,19 @@ class _WordsReader:
         if not truth:
             name = (parameter.opts if name in parameter.secondary_opts else parameter.secondary_opts or [name])[0]
         return TypedOption(parameter, spelling, None, name)
+
+    def _is_option(self, word: str) -> bool:
+        """Whether a word is an option of the command, under any name: no value of another begins so."""
+        name = word.partition("=")[0].lower().replace("_", "-")
+        if not name.startswith("--"):
+            return name in self.declared and name != "-"
+        return name in self.declared or name in other_names(self.command) or name in shortcuts(self.command)
+
+    @staticmethod
+    def _may_be_bare(parameter: Any) -> bool:
+        """Whether the option has a word for a plain yes, as `--recompute` without a value."""
+        row = named("vramplan.options.table:parameters")().get(parameter.name)
+        return row is not None and YES in row.spellings
 
     def _no_value(self, parameter: Any, spelling: str) -> None:
         """The error for an option without its value, with the values that there are."""
@@ -281,12 +330,16 @@ def _is_file(word: str) -> bool:
 
 
 HELPS = ("--help", "-h")
+YES = "true"
+A_RUN = {"--steps": 2}  # digits: with more of them it may be meant as the length of a run
+RUNS = "the length of a run is --tokens, --samples or --epochs"
 
 LEFT_OPEN = {
     **dict.fromkeys(
         ("--batch-size", "--batchsize", "--batch", "--bs", "--train-batch-size"),
         "the batch of one GPU and forward pass",
     ),
+    **dict.fromkeys(("--pretrain", "--pretraining"), "weights that are made, not loaded"),
     "--dtype": "which leaves the weights in the type that the program loads; that is --weight-dtype",
 }
 """Names that mean other things in other programs, and how they are read."""

@@ -16,6 +16,7 @@ from vramplan.job.keyed import is_size
 from vramplan.options import table
 from vramplan.options.option import COUNT, NUMBER, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, SpellingMeaning, meaning
+from vramplan.options.words import AUTO, CHOSEN
 from vramplan.tuples import NamedTuple
 from vramplan.values.length import Rent
 
@@ -118,7 +119,7 @@ def _in(
     known = table.inside(group)
     for name, entry in node.entries.items():
         option = known.get(name)
-        if option is None or not (option.words or option.kind in (COUNT, NUMBER)):
+        if option is None or not (option.words or option.spellings or option.kind in (COUNT, NUMBER)):
             continue
         value = entry.value
         new: Node | None = None
@@ -160,6 +161,8 @@ def _is_null(node: Node) -> bool:
 def _count(option: Option, value: Scalar, told: list[tuple[str, Any, str]]) -> Scalar | None:
     """`8k` and `1M` of a length, and `1_000`."""
     text = value.text.strip()
+    if option.key in CHOSEN and text.lower() == AUTO:
+        return Scalar(NULL, "plain", value.line, value.column)
     found = re.fullmatch(_DECIMALS, text, re.ASCII) if option.thousands is not None and len(text) < 20 else None
     if found is not None and option.thousands is not None:
         unit = option.thousands ** (1 if found[2] in "kK" else 2)

@@ -27,6 +27,9 @@ def _all(word: str, *spellings: str) -> dict[str, SpellingMeaning]:
     return dict.fromkeys(spellings, SpellingMeaning(word))
 
 
+NULL = "null"
+NOTHING = _all(NULL, "none", "no", "off", "false")
+
 FLOATS = {
     **_all("fp32", "float32", "float", "torch.float32", "torch.float", "f32", "32"),
     **_all("bf16", "bfloat16", "torch.bfloat16", "bf-16"),
@@ -210,6 +213,7 @@ OFFLOADS = {
 CHECKPOINTINGS = {
     **_all("full", "true", "yes", "on", "all"),
     **_all("none", "false", "no", "off"),
+    **_all(NULL, "auto"),
 }
 """`gradient_checkpointing: true` is a checkpoint around every block."""
 
@@ -219,20 +223,18 @@ LOSSES = {
     "fused-linear-cross-entropy": SpellingMeaning("fused"),
 }
 
-NULL = "null"
-NOTHING = _all(NULL, "none", "no", "off", "false")
-
 QUANTIZATIONS = {
     **NOTHING,
     **dict.fromkeys(
-        ("4bit", "4-bit", "bnb-4bit", "load-in-4bit"),
+        ("4bit", "4-bit", "4", "bnb-4bit", "load-in-4bit"),
         SpellingMeaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
     ),
     **dict.fromkeys(("fp4", "bnb-fp4"), SpellingMeaning("nf4", note="fp4 of bitsandbytes takes the memory of nf4")),
     **_all("nf4", "bnb-nf4", "bnb-nf4-4bit"),
     **_all("nf4-double", "nf4-dq", "nf4-double-quant", "double-quant"),
-    "8bit": SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
-    "8-bit": SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
+    **dict.fromkeys(
+        ("8bit", "8-bit", "8"), SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()")
+    ),
     **_all("int8", "llm.int8", "llm-int8", "bnb-8bit", "load-in-8bit"),
     **_all("gptq-int4", "gptq", "gptq-4bit"),
     **dict.fromkeys(
@@ -258,6 +260,7 @@ QAT_ACTIVATIONS = {text: one for text, one in QAT.items() if one.word != "int4"}
 
 ADAPTERS = {
     **NOTHING,
+    **_all(NULL, "full", "full-parameter"),
     "qlora": SpellingMeaning(
         "lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"
     ),
@@ -287,6 +290,9 @@ ADAPTERS = {
     **_all("fourierft", "fourier-ft"),
 }
 """Beginnings and scales of LoRA that its memory does not depend on, and other ways to write a kind."""
+
+TARGETS = _all("all-linear", "all")
+"""LLaMA-Factory's word for every linear layer."""
 
 SHARDINGS = {
     **{
@@ -322,6 +328,7 @@ OPEN = {
         f"galore-adafactor:{TRAINERS_RANK} and --optimizer-in-backward: the Trainer makes Adafactor of a rate and "
         "relative steps then, which galore-torch refuses"
     ),
+    "freeze": "no adapter, and --frozen names the parameters that are not trained",
     "int4": "nf4 of bitsandbytes or gptq-int4",
     **dict.fromkeys(
         (

@@ -18,6 +18,9 @@ TEXTBOOK_CHECKPOINTINGS = ("none", "full", "sqrt", "every:K")  # the rows of the
 TEXTBOOK_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "lion", "lamb", "lars")
 TEXTBOOK_SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op")
 
+CHOSEN = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
+"""Counts that are chosen or follow where they are left out, which DeepSpeed's `auto` is for."""
+
 AUTO = "auto"  # of precision: what the GPU can do
 TF32 = "tf32"  # fp32 whose products run on tensor cores
 PRECISIONS = {

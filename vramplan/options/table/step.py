@@ -57,7 +57,7 @@ NUMBER_ROWS = (
         "The model is built from its configuration, so no checkpoint gives its weights their element type.",
         default=False,
         note="The weights are then fp32, unless `weight_dtype` or the precision says otherwise.",
-        also=("--scratch",),
+        also=("--scratch", "--pretrain", "--pretraining"),
         section=NUMBERS,
     ),
     _cell(
@@ -315,6 +315,7 @@ FORWARD_ROWS = (
         default=False,
         note="[Modelled](losses.md#padding-and-packing) for gpt2 and the types of llama; with `attention: flash`, "
         "which needs no mask, for every model.",
+        also=("--sample-packing",),
         section=FORWARD,
     ),
     Option(

@@ -34,7 +34,7 @@ TRAINED_ROWS = (
         usual="required in an adapter",
         flags=("--adapter",),
         metavar="KIND",
-        also=("--peft",),
+        also=("--peft", "--peft-type", "--finetuning-type", "--train-type", "--tuner-type", "--sft-type"),
         spellings=spellings.ADAPTERS,
         everyday=True,
     ),
@@ -45,6 +45,7 @@ TRAINED_ROWS = (
         usual="PEFT's own for the model type",
         note="A list of the ends of their names.",
         also=("--target-modules", "--lora-target-modules", "--lora-target", "--lora-targets"),
+        spellings=spellings.TARGETS,
     ),
     _adapter(
         "feedforward_targets",
@@ -164,7 +165,7 @@ TRAINED_ROWS = (
         usual="`null`",
         note="Modelled under an adapter; `gptq-int4` under `lora`, for [some models](adapters.md#gptq-checkpoints), "
         "with 16 bits.",
-        also=("--quant", "--quantize"),
+        also=("--quant", "--quantize", "--bits", "--quant-bits", "--quantization-bit"),
         spellings=spellings.QUANTIZATIONS,
         everyday=True,
         section=TRAINED,
