@@ -39,6 +39,13 @@ def test_every_instance_has_a_gpu_of_the_catalogue_and_a_source_and_is_found_by_
             assert (found.name, found.cloud) == (name, cloud.name)
 
 
+def test_the_rent_of_sagemaker_is_not_that_of_ec2() -> None:
+    plain, managed = instance_named("p4d.24xlarge"), instance_named("ml.p4d.24xlarge")
+    assert plain is not None
+    assert plain.usd_per_hour is not None
+    assert managed == plain._replace(usd_per_hour=None)
+
+
 @pytest.mark.parametrize(
     ("text", "gpu", "devices"),
     [
@@ -50,6 +57,7 @@ def test_every_instance_has_a_gpu_of_the_catalogue_and_a_source_and_is_found_by_
         ("a2-highgpu-4g", "a100-40gb", 4),
         ("Standard_ND96isr_H100_v5", "h100-80gb", 8),
         ("nd96isr_h100_v5", "h100-80gb", 8),
+        ("ml.p4d.24xlarge", "a100-40gb", 8),
     ],
 )
 def test_an_instance_is_its_gpus(text: str, gpu: str, devices: int) -> None:

@@ -22,6 +22,7 @@ _VALUE = re.compile(
     r"([1-9]\d?) x ([\w.-]+)(?:, ([\d.]+ (?:GiB|GB)))?(?:, ([\d.]+ Gbit/s))?(?:, ([\d.]+) USD/h)?", re.ASCII
 )
 _PREFIX = "standard_"
+_SAGEMAKER = "ml."  # before the name of an instance of EC2, which costs more there
 
 
 class Instance(NamedTuple):
@@ -80,10 +81,15 @@ def instance_names(dirs: Sequence[Path] = ()) -> tuple[str, ...]:
 
 
 def instance_named(name: str, dirs: Sequence[Path] = ()) -> Instance | None:
-    """The instance of that name; None where no profile has it. Case and Azure's `Standard_` do not matter."""
-    wanted = name.strip().lower().removeprefix(_PREFIX)
+    """The instance of that name; None where no profile has it. Case and Azure's `Standard_` do not matter.
+
+    What SageMaker calls `ml.` is the same machine, whose rent there no profile has.
+    """
+    asked = name.strip().lower()
+    wanted = asked.removeprefix(_PREFIX).removeprefix(_SAGEMAKER)
     for cloud in locate.load_all("instances", dirs, load_instances, []):
         for field, sourced in cloud.fields.items():
             if field.lower().removeprefix(_PREFIX) == wanted and sourced.value is not None:
-                return Instance(field, cloud.name, *sourced.value)
+                found = Instance(field, cloud.name, *sourced.value)
+                return found._replace(usd_per_hour=None) if asked.startswith(_SAGEMAKER) else found
     return None

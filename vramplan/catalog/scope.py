@@ -94,6 +94,10 @@ GPUS = (
         r"(amd-?)?(radeon.*|(rx-?)?[5-9]\d\d\d-?xtx?|rx-?[5-9]\d\d\d.*|w[67][689]00.*|rdna.*|vega.*|strix.*)", RADEON
     ),
     Scope(r"(aws-?)?(trn\d.*|inf\d.*|trainium.*|inferentia.*)", TRAINIUM),
+    Scope(
+        r"(.*\bmig\b.*|.*\d+g\.\d+gb(\+.*)?)",
+        "the part of a GPU that MIG gives is a size: --gpu '19.5 GiB', as nvidia-smi has it",
+    ),
     Scope(r"cuda(:\d+)?|gpu(:?\d+)?", "the GPU of this machine is --gpu local, the second of several local:1"),
     Scope(r"cpu", "training on a CPU is not modelled; states that live on the host are: --offload optimizer"),
     Scope(r"(g4dn|p3)([-.].*)?", "an AWS instance: g4dn has --gpu t4, p3 has --gpu v100-16gb"),

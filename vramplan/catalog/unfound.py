@@ -19,6 +19,8 @@ from vramplan.options.words import EVERY_GPU
 SHOWN = 4  # names in a hint
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST = 60  # letters of a name that others are compared with
+NODES_OF_NVIDIA, GPUS_OF_A_NODE = ("dgx", "hgx"), "8"  # as most of them are sold
+MOST_PARTS = 8  # of a name in which that of a GPU is looked for
 FEW = 16  # names that a hint lists in full
 _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
@@ -45,6 +47,7 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         word, named = slug(name), _named_by_words(by_name)
         plain = [one for one in named if "/" not in one]
         hint = _sizes(word, names) or _begun(word, named, named)
+        hint = hint or (_with_a_gpu(word, named) if kind == "gpus" else None)
         hint = hint or near_matches(word, plain, NEAR, named) or _begun(_near_beginning(word, plain), plain, named)
         hint = (
             hint or near_matches(word, plain, named=named) or near_matches(word, _of_its_kind(word, named), named=named)
@@ -93,6 +96,20 @@ def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:
     family = [one for one in instance_names(dirs) if _FAMILY.split(one.lower())[0] == _FAMILY.split(name.lower())[0]]
     near = near_matches(name, family, NEAR) if len(name) <= LONGEST else None
     return None if near is None else " ".join(filter(None, (near, out_of("gpus", name))))
+
+
+def _with_a_gpu(word: str, named: Mapping[str, str]) -> str | None:
+    """The GPU that is a part of a name, as in `dgx-h100`, with the number that stands beside it: `gpu_8x_h100_sxm5`."""
+    parts = re.split(r"[\W_]+", word)[:MOST_PARTS]
+    spans = ((start, end) for end in range(len(parts), 0, -1) for start in range(end))
+    for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
+        gpu = "-".join(parts[start:end])
+        if gpu in named and not gpu.isdecimal() and (start, end) != (0, len(parts)):
+            rest = parts[:start] + parts[end:]
+            counts = [one.rstrip("x") for one in rest if re.fullmatch(r"[1-9]\d?x?", one)]
+            counts += [GPUS_OF_A_NODE for one in rest if one in NODES_OF_NVIDIA]
+            return f"did you mean {counts[0]}x{gpu}?" if counts else f"did you mean {gpu}?"
+    return None
 
 
 def _known(kind: Kind, names: Sequence[str]) -> str:

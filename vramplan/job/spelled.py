@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 _COUNTED = re.compile(
     r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])(?!(?i:tx?)\s*$)\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*(?!1\s*$)([1-9]\d{0,6})\s*"
 )  # an X1 at the end belongs to a name: nobody counts one device
-_INSTANCE = re.compile(r"[a-z]\w*(?:-\w+)*\.\w+|[ag]\d+-\w+-\d+g|(?:standard_)?n[cd]\w*_v\d+", re.IGNORECASE | re.ASCII)
+_BEHIND = re.compile(
+    r"\s*(?:gpu:)?(?!(?:local|cuda|gpu)\b)(\S.*?)(?:[:*\u00d7]|(?<=\w)x)([1-9]\d{0,6})\s*", re.IGNORECASE
+)
+"""A count behind a name and no space, as programs that ask for machines have it: `H100:8`, `gpu:a100:4`, `h100x8`."""
+_INSTANCE = re.compile(
+    r"(?:ml\.)?[a-z]\w*(?:-\w+)*\.\w+|[ag]\d+-\w+-\d+g|(?:standard_)?n[cd]\w*_v\d+", re.IGNORECASE | re.ASCII
+)
 """How clouds name an instance: p4d.24xlarge, a2-highgpu-8g, Standard_ND96asr_v4."""
 _DECIMALS = r"(\d+(?:\.\d+)?)\s*([kKmM])"
 
@@ -66,7 +72,7 @@ def spelled_out(fields: Fields) -> SpelledOut:
 
 
 def counted(text: str | None) -> tuple[int, str] | None:
-    """The devices and the rest of `8xA100-80GB`, `8 x a100-80gb`, `8*h100` or `h100 x8`; None if none are counted.
+    """The devices and the rest of `8xA100-80GB`, `8*h100`, `h100 x8` or `H100:8`; None if none are counted.
 
     The name of an instance counts those of the machine, as in `p4d.24xlarge`.
     """
@@ -74,6 +80,10 @@ def counted(text: str | None) -> tuple[int, str] | None:
         return None
     found = _COUNTED.fullmatch(text)
     count, name = 1, text
+    if found is None:
+        behind = _counted_behind(text)
+        if behind is not None:
+            return behind
     if found is not None:
         before, gpu, other, behind = found.groups()
         count, name = (int(before), gpu) if before else (int(behind), other)
@@ -81,6 +91,22 @@ def counted(text: str | None) -> tuple[int, str] | None:
     if machine is not None:
         return count * machine.gpus, machine.gpu
     return None if found is None else (count, name)
+
+
+def _counted_behind(text: str) -> tuple[int, str] | None:
+    """The same of a count that stands behind a name and no space; None where there is none.
+
+    An x may be the end of a name, and belongs to the count where the rest is a GPU and the whole is none.
+    """
+    found = _BEHIND.fullmatch(text)
+    if found is None:
+        return None
+    name, count = found[1], int(found[2])
+    if text[found.end(1)] in "xX":
+        called = imported("vramplan.catalog.locate:shipped_called")
+        if called("gpus", text) is not None or called("gpus", name) is None:
+            return None
+    return count, name
 
 
 def instance_of(name: str) -> Instance | None:
