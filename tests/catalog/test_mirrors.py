@@ -68,10 +68,43 @@ def test_a_colon_stands_for_a_dash_as_in_ollamas_names(name: str, profile: str) 
 
 
 @pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("llama3.1:8b-instruct-q4_K_M", "llama-3.1-8b"),
+        ("gemma3:27b-it-qat", "gemma-3-27b"),
+        ("phi4:14b", "phi-4"),
+        ("deepseek-v3:671b", "deepseek-v3"),
+        ("qwen3:30b", "qwen3-30b-a3b"),
+        ("llama4:scout", "llama-4-scout-17b-16e"),
+        ("deepseek-r1:14b", "qwen2.5-14b"),
+    ],
+)
+def test_a_tag_of_ollama_is_the_one_model_that_it_can_mean(name: str, profile: str) -> None:
+    shape, told = find_model(name)
+    assert shape == find_model(profile)[0]
+    rounded = name.endswith(("q4_K_M", "qat"))
+    assert ("are for serving, and those that it was made of count" in told[0].why) == rounded
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("deepseek-r1:8b", "deepseek-r1-distill-llama-8b or qwen3-8b"),
+        ("devstral:24b", "devstral-small-2-24b"),
+        ("phi4:70b", "phi-4"),
+    ],
+)
+def test_a_tag_that_may_mean_several_or_a_later_one_is_asked_back(name: str, near: str) -> None:
+    with pytest.raises(InputError, match="did you mean") as refused:
+        find_model(name)
+    assert near in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "name",
     [
         *("llama-3.9-8b-instruct", "gpt2-xxl", "lama-3-8b", "instruct", "whisper-smal"),
-        *("qwen3:9b", "deepseek-r1:8b", "mistral:", "llama3.1:8b-instruct-q4_K_M"),
+        *("qwen3:9b", "deepseek-r1:8b", "mistral:", "phi4:-14b"),
     ],
 )
 def test_a_name_that_nothing_has_is_still_an_error_with_the_near_ones(name: str) -> None:

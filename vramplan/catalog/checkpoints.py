@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from vramplan.catalog import hf_config, hub, mirrors, model_names, scope, written
-from vramplan.catalog.models import find_model_profile
+from vramplan.catalog.models import ModelProfile, find_model_profile
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -15,6 +16,11 @@ Found = tuple[ModelShape, tuple[Assumption, ...]]
 
 OF_NAME = "the shape that the name says; its config.json was not looked at"
 OF_OLLAMA = "{}, as Ollama writes its name"
+OF_GGUF = "; Ollama's weights of {} are for serving, and those that it was made of count"
+_WRITTEN = re.compile(r"[-_]((it[-_])?qat|i?q\d(_\w+)?|fp16|bf16|mxfp4)$", re.IGNORECASE)
+"""How Ollama says at the end of a name what its weights were rounded to: registry.ollama.ai/library/llama3.1/tags."""
+A_TENTH = 0.1
+MOST_NEAR = 4  # models that a tag may mean, in a hint
 
 
 def shape_of_checkpoint(name: str, unknown: InputError, dirs: Sequence[Path]) -> Found:
@@ -36,16 +42,49 @@ def shape_of_checkpoint(name: str, unknown: InputError, dirs: Sequence[Path]) ->
 
 
 def _with_a_colon(name: str, unknown: InputError, dirs: Sequence[Path]) -> Found:
-    """That of the same name with a dash in the place of the colon, where it is known."""
-    with_dash = name.replace(":", "-")
+    """That of the same name with a dash in the place of the colon, where it is known.
+
+    A tag may say less than a name: `deepseek-r1:14b` is the one model that begins and ends so.
+    """
+    plain = _WRITTEN.sub("", name)
+    with_dash = plain.replace(":", "-")
+    of_weights = OF_GGUF.format(name[len(plain) + 1 :]) if plain != name else ""
     try:
         loaded = find_model_profile(with_dash, dirs)
     except InputError as error:
-        found = None if error.problems[0].file is not None else _named(with_dash, dirs)
-        if found is None:
+        if error.problems[0].file is not None:
             raise unknown from None
-        return found
-    return loaded.shape(), (Assumption("model", loaded.name, OF_OLLAMA.format(name)), *loaded.assumptions())
+        found = _named(with_dash, dirs)
+        if found is not None:
+            shape, (told, *rest) = found
+            return shape, (told._replace(why=told.why + of_weights), *rest)
+        family, _, tag = plain.partition(":")
+        loaded = _of_that_size(family, tag, dirs) or _between(family, tag, unknown, dirs)
+    told = Assumption("model", loaded.name, OF_OLLAMA.format(name) + of_weights)
+    return loaded.shape(), (told, *loaded.assumptions())
+
+
+def _of_that_size(family: str, tag: str, dirs: Sequence[Path]) -> ModelProfile | None:
+    """The model of that name where a tag is its size, as in `phi4:14b`: the parameters agree but for a tenth."""
+    try:
+        loaded = find_model_profile(family, dirs)
+    except InputError:
+        return None
+    size, field = re.fullmatch(r"(\d+(?:\.\d+)?)b", tag.lower()), loaded.fields.get("parameters")
+    if size is None or field is None or field.value is None:
+        return None
+    return loaded if abs(field.value / (float(size[1]) * 1e9) - 1) < A_TENTH else None
+
+
+def _between(family: str, tag: str, unknown: InputError, dirs: Sequence[Path]) -> ModelProfile:
+    """The only model that a family and a tag can mean. Raises InputError where there is none, or several."""
+    meant = model_names.with_words_between(family, tag, dirs)
+    if len(set(meant.values())) == 1 and any(not re.search(r"\d", between) for between in meant):
+        return find_model_profile(next(iter(meant.values())), dirs)
+    near = sorted(set(meant.values()))
+    if 0 < len(near) <= MOST_NEAR:
+        raise InputError([unknown.problems[0]._replace(hint=f"did you mean {' or '.join(near)}?")]) from None
+    raise unknown from None
 
 
 def _of_repository(name: str, unknown: InputError, dirs: Sequence[Path]) -> Found:

@@ -49,6 +49,9 @@ FINE_TUNES = {
     "plano-orchestrator-4b": "qwen3-4b",  # katanemo/Plano-Orchestrator-4B, README: of Qwen3-4B-Instruct-2507
     "gpt-oss-safeguard-20b": "gpt-oss-20b",  # openai/gpt-oss-safeguard-20b, README: fine-tune of gpt-oss-20b
     "deepseek-r1": "deepseek-v3",  # deepseek-ai/DeepSeek-R1, README: trained from DeepSeek-V3-Base
+    "deepseek-r1-distill-qwen-7b": "qwen2.5-math-7b",  # deepseek-ai/DeepSeek-R1, README: its base
+    "deepseek-r1-distill-qwen-14b": "qwen2.5-14b",  # as above
+    "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",  # as above
     "deepseek-r1-0528-qwen3-8b": "qwen3-8b",  # deepseek-ai/DeepSeek-R1-0528-Qwen3-8B, README: the same architecture
     "deepseek-coder-v2-lite": "deepseek-v2-lite",  # deepseek-ai/DeepSeek-Coder-V2, README: DeepSeek-V2 trained further
     "deepseek-math-7b": "deepseek-llm-7b",  # deepseek-ai/DeepSeek-Math, README: begun from DeepSeek-Coder-Base-v1.5
@@ -168,6 +171,23 @@ def begun_from(name: str, dirs: Sequence[Path] = ()) -> str | None:
         names.get(one) or names.get(FINE_TUNES.get(one, "")) for one in of_starts(name.strip().rstrip("/").lower())
     )
     return next((one for one in found if one is not None), None)
+
+
+def with_words_between(family: str, tag: str, dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """The profiles that a family and a tag may mean, by the words that names have between the two.
+
+    `qwen3` and `30b` are `qwen3-30b-a3b`, with nothing between; `deepseek-r1` and `14b` are
+    `deepseek-r1-distill-qwen-14b`. Where names have the tag right behind the family, others are not meant.
+    """
+    names = profiles_by_name(dirs)
+    known = {**names, **{name: names[shape] for name, shape in FINE_TUNES.items() if shape in names}}
+    for between in ("()", "(.*)-"):
+        begin = "|".join(map(re.escape, candidates(family.lower())))
+        expression = re.compile(rf"(?:{begin})-{between}{re.escape(tag.lower())}(?:-.*)?")
+        found = {match[1]: profile for name, profile in known.items() if tag and (match := expression.fullmatch(name))}
+        if found:
+            return found
+    return {}
 
 
 def profiles_by_name(dirs: Sequence[Path] = ()) -> dict[str, str]:

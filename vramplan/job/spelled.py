@@ -81,9 +81,9 @@ def counted(text: str | None) -> tuple[int, str] | None:
     found = _COUNTED.fullmatch(text)
     count, name = 1, text
     if found is None:
-        behind = _counted_behind(text)
-        if behind is not None:
-            return behind
+        at_the_end = _counted_behind(text)
+        if at_the_end is not None:
+            return at_the_end
     if found is not None:
         before, gpu, other, behind = found.groups()
         count, name = (int(before), gpu) if before else (int(behind), other)
