@@ -90,6 +90,18 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("list",), "did you mean models?"),
         (("qwen3-8b", "4090"), "did you mean vramplan fit -m qwen3-8b -g 4090?"),
         (("qwen3-8b",), "did you mean vramplan fit -m qwen3-8b -g GPU?"),
+        (("how", "many", "GPUs", "for", "gpt2-xl"), "--gpus auto"),
+        (("longest sequence of gpt2 on a t4",), "--max sequence"),
+        (("which", "model", "fits", "on", "24", "GB"), "vramplan compare -m A,B,C -g G"),
+        (("can", "I", "train", "gpt2"), "`vramplan fit -m M -g G`"),
+        (("optimize", "gpt2", "t4"), "did you mean plan?"),
+        (("cost", "gpt2"), "--tokens N"),
+        (("show", "h100"), "did you mean vramplan gpus h100?"),
+        (("info", "gpt2"), "did you mean vramplan models gpt2?"),
+        (("-m", "gpt2", "-g", "rtx 3090"), "vramplan fit -m gpt2 -g 'rtx 3090'"),
+        (("--lora", "explain", "gpt2", "t4"), "vramplan explain --lora gpt2 t4"),
+        (("-V",), "--version prints it"),
+        (("--quux",), "No such option: --quux (see vramplan --help)"),
     ],
 )
 def test_an_option_or_a_command_names_what_is_meant(words: tuple[str, ...], right: str) -> None:
@@ -236,3 +248,28 @@ def test_formats_have_short_names() -> None:
     for short, whole in (("md", "markdown"), ("yml", "yaml"), ("table", "text")):
         assert run("gpus", "--format", short) == run("gpus", "--format", whole)
     assert run("fit", "nosuch", "t4", "--format", "yml").out == run("fit", "nosuch", "t4", "--format", "yaml").out != ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("gpt2", "t4", "v100"), ("gpt2", "-g", "t4,v100")),
+        (("gpt2", "-g", "t4", "--gpu", "v100"), ("gpt2", "-g", "t4,v100")),
+        (("gpt2", "gpt2-medium", "t4"), ("-m", "gpt2,gpt2-medium", "-g", "t4")),
+        (("gpt2", "t4", "--seq", "64", "--seq", "128"), ("gpt2", "t4", "--seq", "64,128")),
+        (("gpt2", "t4", "--lora", "--qlora"), ("gpt2", "t4", "--adapter", "lora,qlora")),
+        (
+            ("gpt2", "t4", "--checkpointing", "none", "--checkpointing", "layers:[[0,6],[7,11]]"),
+            ("gpt2", "t4", "--checkpointing", "none;layers:[[0,6],[7,11]]"),
+        ),
+    ],
+)
+def test_what_is_compared_may_be_given_one_by_one(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    words = ("--micro-batch", "1", "--print", "axes,cells")
+    found = run("compare", *typed, *words)
+    assert (found.code, found.out) == (0, run("compare", *meant, *words).out)
+
+
+def test_what_compare_takes_once_is_refused_twice() -> None:
+    assert "is given twice" in refused("compare", "gpt2", "t4,v100", "--format", "json", "--format", "csv").err
+    assert "is given twice" in refused("compare", "gpt2", "t4,v100", "--ema", "--no-ema").err

@@ -66,6 +66,11 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click does; the completion options may be the last word, without the name of a shell."""
+        first = args[0].partition("=")[0] if args else ""
+        if first.startswith("-") and first not in (*HELP, "--version", *SHELL_OPTIONS) and not ctx.resilient_parsing:
+            hint = named("vramplan.cli.meant:at_the_top")(args)
+            if hint is not None:
+                ctx.fail(f"No such option: {first} ({hint})")
         return super().parse_args(ctx, _with_shell(args))
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.catalog.locate import shipped_called
+from vramplan.catalog.locate import Kind, shipped_called
 from vramplan.configs.programs.trainer import ARGUMENTS
+from vramplan.options.flags import quoted
 from vramplan.options.option import WORD, Option
 from vramplan.options.spellings import bare
 from vramplan.options.table import TABLE
@@ -148,7 +149,23 @@ ALWAYS_SO = {
 
 COMMANDS = {
     SERVING: ("infer", "inference", "serve", "serving", "generate", "chat", "estimate-inference", "kv-cache"),
-    "fit": ("estimate", "predict", "run", "train", "finetune", "fine-tune", "calc", "calculate", "can-i-run"),
+    "fit": (
+        *("estimate", "predict", "run", "train", "finetune", "fine-tune", "calc", "calculate", "can-i-run", "fits"),
+        *("mem", "memory", "vram", "check-fit", "estimate-memory", "memory-estimate", "estimate-vram"),
+    ),
+    "plan": ("optimize", "optimise", "recommend", "best", "tune", "autotune", "suggest", "advise", "fastest", "search"),
+    "`vramplan fit -m M -g G --gpus auto` finds the fewest GPUs": (
+        *("gpus-needed", "how-many", "how-many-gpus", "howmany", "min-gpus", "ngpus", "num-gpus"),
+    ),
+    "`vramplan fit -m M -g G --max sequence` finds the longest sequence": (
+        *("max-seq", "max-sequence", "longest", "max-length", "max-context", "context", "seq"),
+    ),
+    "`vramplan fit -m M -g G --max micro-batch` finds the largest batch": ("max-batch", "batch", "batch-size", "bs"),
+    "`vramplan compare -m A,B,C -g G` says which of several models fit": ("largest", "biggest", "max-model", "max"),
+    "`vramplan compare -m M -g all` finds the cheapest GPU that fits": ("cheapest", "which-gpu", "cloud", "rent"),
+    "`vramplan fit -m M -g G --tokens N` says how long a run takes and what it costs": (
+        *("cost", "costs", "price", "budget", "time", "duration", "hours", "days", "throughput", "speed"),
+    ),
     "gpus": ("gpu", "devices", "cards", "hardware", "list-gpus"),
     "models": ("model", "list", "ls", "list-models"),
     "runtimes": ("runtime", "frameworks", "engines"),
@@ -267,8 +284,49 @@ def _runtime(word: str) -> str | None:
     return shipped_called("runtimes", word.removeprefix("use-"))
 
 
-LISTED = ("list", "ls", "show")
+LISTED = ("list", "ls", "show", "info", "describe", "search", "find", "get")
 """What people write before what they want to see."""
+
+
+ASKED = (
+    (r"how many .*gpus?|gpus? .*(need|required)", "`vramplan fit -m M -g G --gpus auto` finds the fewest GPUs"),
+    (r"(longest|max\w*|how long).*(seq|context|ctx|tokens)", "`vramplan fit -m M -g G --max sequence`"),
+    (r"batch", "`vramplan fit -m M -g G --max micro-batch`"),
+    (r"(which|largest|biggest) .*(model|fits?)", "`vramplan compare -m A,B,C -g G` says which of several models fit"),
+    (r"cheap|cost|price", "`vramplan compare -m M -g all` finds the cheapest GPU that fits"),
+    (r"fast|best", "`vramplan plan -m M -g G` searches for the fastest way"),
+)
+"""What the words of a question are about, and the command that answers it."""
+BEGINS_A_QUESTION = re.compile(
+    r"(how|what|which|can|could|will|would|does|do|is|i|should|longest|largest|biggest|cheapest|fastest|best)\s"
+)
+
+
+def _question(text: str) -> str | None:
+    """The command that answers what was asked in plain words."""
+    if BEGINS_A_QUESTION.match(text) is None:
+        return None
+    found = (meant for about, meant in ASKED if re.search(about, text))
+    return next(found, "`vramplan fit -m M -g G` says whether it fits: a model and a GPU")
+
+
+def at_the_top(words: Sequence[str]) -> str | None:
+    """What to do with an option before the command; None where no command has it."""
+    from vramplan.cli.commands import COMMANDS as all_commands  # which reads this module for a mistake alone
+    from vramplan.cli.commands import build
+    from vramplan.cli.known import names_of, other_names, shortcuts
+
+    first = words[0].partition("=")[0]
+    if first in ("-V", "-v", "--v"):
+        return "--version prints it"
+    called = next((word for word in words if word in all_commands), "fit")
+    found = build(called)
+    if first not in {**names_of(found), **other_names(found), **shortcuts(found)}:
+        return None
+    rest = list(words)
+    if called in rest:
+        rest.remove(called)
+    return f"options stand behind the command: vramplan {' '.join(map(quoted, (called, *rest)))}"
 
 
 def command(name: str, behind: Sequence[str] = ()) -> str | None:
@@ -276,6 +334,13 @@ def command(name: str, behind: Sequence[str] = ()) -> str | None:
     word = name.lower().replace("_", "-")
     if word in LISTED and behind and behind[0].lower() in KINDS:
         return f"did you mean {behind[0].lower()}?"
+    kinds: tuple[Kind, ...] = ("gpus", "models")
+    for kind in kinds:
+        if word in LISTED and behind and shipped_called(kind, behind[0]) is not None:
+            return f"did you mean vramplan {kind} {behind[0]}?"
+    asked = _question(" ".join((name, *behind)).lower())
+    if asked is not None:
+        return asked
     if shipped_called("models", name) is not None:
         gpu = behind[0] if behind and not behind[0].startswith("-") else "GPU"
         return f"did you mean vramplan fit -m {name} -g {gpu}?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from vramplan.cli import named
@@ -66,8 +67,11 @@ def decided(found: list[TypedOption]) -> list[TypedOption]:
     return result
 
 
-def once(found: list[TypedOption]) -> list[TypedOption]:
-    """Each option once: several values of a list are joined, and anything else twice is refused."""
+def once(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """Each option once: several values of a list are joined, and anything else twice is refused.
+
+    Where every option may be a list, its values are.
+    """
     given: dict[str, list[TypedOption]] = {}
     for one in found:
         if one.parameter is not None and not one.parameter.multiple:
@@ -76,8 +80,14 @@ def once(found: list[TypedOption]) -> list[TypedOption]:
     for name, several in given.items():
         if len(several) == 1:
             continue
+        values = [one.value for one in several if one.value is not None]
+        may_vary = command.name in COMPARING and name in named("vramplan.options.table:parameters")()
         if name in _lists():
-            joined[name] = several[0]._replace(value=",".join(one.value or "" for one in several))
+            joined[name] = several[0]._replace(value=",".join(values))
+        elif may_vary and len(values) == len(several):
+            joined[name] = several[0]._replace(
+                value=(";" if re.search(r"[\[;]", "".join(values)) else ",").join(values)
+            )
         else:
             twice(several)
     if not joined:
@@ -90,6 +100,10 @@ def once(found: list[TypedOption]) -> list[TypedOption]:
         elif one is given[name][0]:
             result.append(joined[name])
     return result
+
+
+COMPARING = ("compare", "plan")
+"""Commands that take a list for any option of a job."""
 
 
 def _lists() -> set[str]:

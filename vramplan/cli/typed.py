@@ -14,7 +14,7 @@ from typing import Any
 
 from vramplan.cli import named
 from vramplan.cli.known import DATA, NODES, TypedOption, names_of, other_names, shortcuts
-from vramplan.cli.settled import decided, implied, once
+from vramplan.cli.settled import COMPARING, decided, implied, once
 from vramplan.errors import UsageError, near_matches
 
 HELP_ALL = "--help-all"
@@ -32,7 +32,7 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     elif DATA in given and not given.isdisjoint(named("vramplan.options.words:SPLITS")):
         named("vramplan.cli.replicas:tell")(found)
     found = decided(found + implied(found, command))
-    found = once(found)
+    found = once(found, command)
     for said in reader.told:
         named("vramplan.cli.output:say")(f"note: {said}")
     result, rest = [], []
@@ -83,6 +83,7 @@ class _WordsReader:
                 found.append(file)
             elif self.takes_model:
                 given = {one.parameter.name for one in found if one.parameter is not None}
+                word = self._with_its_gpu(word) if "model" in given else word
                 if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
                     found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
                     continue
@@ -90,6 +91,9 @@ class _WordsReader:
                 if rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
                     self._tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
                     found.append(TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank"))
+                    continue
+                if "model" in given and self._is_another_model(word):
+                    found.append(TypedOption(self.declared["--model"], "--model", word))
                     continue
                 if "model" in given:
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
@@ -125,12 +129,26 @@ class _WordsReader:
     def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:
         """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
         gpu = self.declared.get("--gpu")
-        if gpu is None or any(one.parameter is gpu for one in found):
+        if gpu is None or (self.command.name not in COMPARING and any(one.parameter is gpu for one in found)):
             return False
         called = named("vramplan.catalog.locate:shipped_called")
         if not behind and called("models", word) is not None:
             return False
         return all(self._names_a_gpu(one, behind=behind) for one in word.split(","))
+
+    def _with_its_gpu(self, word: str) -> str:
+        """A number and the GPU behind it as one word: `8 h100`, `8 x h100`."""
+        called = named("vramplan.catalog.locate:shipped_called")
+        behind = self.words[1:] if self.words[:1] and self.words[0].lower() in TIMES else self.words
+        if not word.isdecimal() or not behind or called("gpus", word) or not called("gpus", behind[0]):
+            return word
+        del self.words[: len(self.words) - len(behind) + 1]
+        return f"{word}x{behind[0]}"
+
+    def _is_another_model(self, word: str) -> bool:
+        """Whether a second word without an option is one more model, where several may be compared."""
+        called = named("vramplan.catalog.locate:shipped_called")
+        return self.command.name == COMPARING[0] and all(called("models", one) is not None for one in word.split(","))
 
     @staticmethod
     def _names_a_gpu(word: str, *, behind: bool) -> bool:
@@ -143,6 +161,11 @@ class _WordsReader:
     def _meant(self, model: str, word: str) -> str:
         """What a second word without an option may be: more of the model's name, or a GPU."""
         called = named("vramplan.catalog.locate:shipped_called")
+        if word.lower() in BETWEEN:
+            return f"leave {word!r} out: vramplan {self.command.name} MODEL GPU, with 8xh100 for eight of them"
+        for kind, several in (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}")):
+            if called(kind, word) is not None:
+                return f"one model and one GPU are judged; vramplan compare {several} has several"
         words = [model, word]
         while self.words and not self.words[0].startswith("-"):
             words.append(self.words.pop(0))
@@ -329,6 +352,9 @@ def _is_file(word: str) -> bool:
     return _FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
 
 
+TIMES = ("x", "*", "\u00d7")
+BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a", "the")
+"""Words of a sentence, which no model and no GPU is called."""
 HELPS = ("--help", "-h")
 YES = "true"
 A_RUN = {"--steps": 2}  # digits: with more of them it may be meant as the length of a run

@@ -233,7 +233,9 @@ def _counts(listed: str | None, to: int | None) -> list[int]:
         raise UsageError("--gpus names the counts already", key="--to", hint="leave one of the two out")
     parts = [part.strip() for part in listed.split(",")]
     if not all(part.isdecimal() and 0 < int(part) <= table.MAX_DEVICES for part in parts):
-        raise UsageError(f"{listed!r} is no list of numbers of GPUs", key="--gpus", hint="as in 1,2,4,8")
+        raise UsageError(
+            f"{listed!r} is no list of numbers of GPUs", key="--gpus", hint="as in 1,2,4,8; --to N ends at it"
+        )
     return _doubled(int(parts[0])) if len(parts) == 1 else sorted({int(part) for part in parts})
 
 
