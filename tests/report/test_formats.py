@@ -200,7 +200,7 @@ def test_markdown_of_a_fit_has_the_figures_of_json(example: FitResult) -> None:
     made = document("fit", example)
     text = markdown.render_fit(example)
     device, usable = gib(made)
-    assert f"**{device} of {usable} GiB usable**" in text
+    assert f"**{device} of {usable} GiB per GPU**" in text
     shown = {row[0].strip("*"): row[1].strip("*") for row in tables(text)}
     assert shown["device"] == device
     assert float(shown["allocated"]) == pytest.approx(made["peak"]["allocated_bytes"] / 2**30, abs=0.0101)

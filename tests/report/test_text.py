@@ -108,12 +108,13 @@ def test_shown_figures_add_up_and_agree_with_the_document(example: FitResult) ->
 def test_the_first_three_lines_say_it_all(examples: dict[str, FitResult]) -> None:
     assert plain(examples["fits"]).splitlines()[:3] == [
         "FITS  gpt2-xl on v100, amp-fp16, 1024 tokens",
-        "  29.58 of 31.74 GiB usable, 2.16 GiB headroom (range 27.84 to 31.21)",
+        "  29.58 of 31.74 GiB per GPU, range 27.84 to 31.21, 2.16 GiB free",
         "  micro-batch 2 x 256 accumulation steps = global batch 512, checkpointing sqrt",
     ]
     first, second, third = plain(examples["tight, more likely not"]).splitlines()[:3]
     assert first.startswith("TIGHT, more likely not  ")
-    assert "29.58 of 29.00 GiB usable, 0.58 GiB too much" in second
+    assert "29.58 of 29.00 GiB per GPU" in second
+    assert "0.58 GiB too much" in second
     assert "x 64 accumulation steps x 4 GPUs = global batch 512" in third
     first, second, third = plain(examples["does not fit"]).splitlines()[:3]
     assert first.startswith("DOES NOT FIT  ")

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from vramplan.report.lines import Line, Span, elide, wrap
+from vramplan.report.lines import Line, Span, clean, elide, wrap
 from vramplan.report.memory import ShownFigures, by_textbook
 from vramplan.report.numbers import gb_near, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 WIDEST = 100  # a longer line is harder to read, not easier
 NARROWEST = 40
+WEIGHTS = {"gptq-int4": "int4 weights packed as GPTQ's"}  # which stands for those of AWQ and AQLM too
 HEADLINES = {FITS: "FITS", TIGHT: "TIGHT", DOES_NOT_FIT: "DOES NOT FIT"}
 
 
@@ -82,12 +83,49 @@ def is_unlikely(result: FitResult) -> bool:
     return result.verdict == TIGHT and result.headroom_bytes < 0
 
 
-def subject(job: Mapping[str, Any]) -> str:
-    """`gpt2-xl on v100, amp-fp16, 1024 tokens`; all devices are counted, as in `on 16 x h100`."""
+def room_words(figures: ShownFigures) -> str:
+    """`2.16 GiB free`, `8.33 GiB too much`."""
+    return f"{text_of(abs(figures.headroom))} GiB {'too much' if figures.headroom < 0 else 'free'}"
+
+
+def subject(result: FitResult, room: int | None = None) -> str:
+    """`gpt2-xl on v100, amp-fp16, fp32 weights, 1024 tokens`; all devices are counted, as in `on 16 x h100`.
+
+    `room`: letters of the model's name and of the GPU's, where these may be long.
+    """
+    job = result.job
     devices = prod(degrees(job).values())
     count = f"{devices} × " if devices > 1 else ""
-    what = f"{name_of(job.get('model'))} on {count}{name_of(job.get('gpu'))}, {job.get('precision')}"
-    return ", ".join([what, *sample_words(job)])
+    model, gpu = (one if room is None else elide(one, room) for one in map(name_of, (job.get("model"), job.get("gpu"))))
+    parts = [f"{model}{_stands_in(job)} on {count}{gpu}", *shared_words(job)]
+    parts += [str(job.get("precision"))] if job.get("precision") else []
+    parts += [WEIGHTS.get(result.weight_dtype, f"{result.weight_dtype} weights")] if result.weight_dtype else []
+    return ", ".join([*parts, *sample_words(job)])
+
+
+def _stands_in(job: Mapping[str, Any]) -> str:
+    """Of a model type that is not modelled, by which it is answered."""
+    model = job.get("model")
+    if not isinstance(model, Mapping) or not model.get("unknown_type"):
+        return ""
+    return f" (unknown type {clean(model['unknown_type'])}, answered as {model['transformers_model_type']})"
+
+
+def shared_words(job: Mapping[str, Any]) -> list[str]:
+    """How several GPUs share a run: `FSDP`, `ZeRO-3`, `tensor parallel 8`."""
+    parallel = job.get("parallel") or {}
+    sizes = degrees(job)
+    words = [f"{key} parallel {sizes[key]}" for key in ("tensor", "pipeline", "context") if sizes[key] > 1]
+    if (parallel.get("expert") or 1) > 1:
+        words.append(f"expert parallel {parallel['expert']}")
+    sharding = str(parallel.get("sharding") or "none")
+    if sharding == "none" or (prod(sizes.values()) == 1 and not sharding.startswith("zero")):
+        return words
+    kind, _, groups = sharding.partition(":")
+    known = {"fsdp-grad-op": "FSDP SHARD_GRAD_OP", "hsdp": f"HSDP over {groups}", "ddp": "DDP", "fsdp": "FSDP"}
+    name = f"ZeRO-{kind[4:]}" if kind.startswith("zero") else known.get(kind, sharding)
+    hosted = any(word != "activations" for word in job.get("offload") or ())
+    return [f"{name} with offload" if hosted else name, *words]
 
 
 def sample_words(job: Mapping[str, Any]) -> list[str]:
@@ -143,17 +181,14 @@ def value_text(value: Any) -> str:
 
 def headline(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     """The verdict, the likely figure against the usable memory, what to run, and the notes."""
-    title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
+    title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result), "strong")]
     lines = wrap(title, width, rest=2)
     for broken in result.broken_limits:
         lines += wrap([Span("limit: ", "note"), Span(broken)], width, first=2, rest=9)
 
-    spans = [Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB usable, ")]
-    if figures.headroom < 0:
-        spans.append(Span(f"{text_of(-figures.headroom)} GiB too much", "over"))
-    else:
-        spans.append(Span(f"{text_of(figures.headroom)} GiB headroom"))
-    spans.append(Span(f" ({margin_words(result, figures)})", "muted"))
+    spans = [Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB per GPU, ")]
+    spans.append(Span(f"{margin_words(result, figures)}, ", "muted"))
+    spans.append(Span(room_words(figures), "over" if figures.headroom < 0 else ""))
     lines += wrap(spans, width, first=2, rest=2)
 
     lines += wrap(

@@ -15,6 +15,7 @@ from vramplan.report.headline import (
     judged_words,
     margin_words,
     notes,
+    room_words,
     strategy,
     subject,
     value_text,
@@ -224,15 +225,12 @@ _PROFILE = ("field", "value", "where it is from")
 
 def headline(result: FitResult, figures: ShownFigures) -> list[str]:
     """The verdict as a heading, the likely figure against the usable memory, and the notes."""
-    margin = f"{text_of(figures.headroom)} GiB headroom"
-    if figures.headroom < 0:
-        margin = f"{text_of(-figures.headroom)} GiB too much"
-    band = margin_words(result, figures)
+    margin = f"{margin_words(result, figures)}, {room_words(figures)}"
     lines = [
-        f"## {verdict_words(result)}: {text(subject(result.job))}",
+        f"## {verdict_words(result)}: {text(subject(result))}",
         "",
         *(line for broken in result.broken_limits for line in (f"> limit: {text(broken)}", "")),
-        f"**{text_of(figures.device)} of {text_of(figures.usable)} GiB usable**, {margin} ({band}).",
+        f"**{text_of(figures.device)} of {text_of(figures.usable)} GiB per GPU**, {margin}.",
     ]
     return lines + [line for note in notes(result) for line in ("", f"> note: {text(note)}")]
 

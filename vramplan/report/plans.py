@@ -24,12 +24,8 @@ NONE_FITS = "no plan fits: `vramplan fit` with the same options says what is mis
 LEGEND = "F the fastest, S the simple one, * on the front: no other plan needs less memory and is as fast"
 COMPOSED = ", ~ has techniques that were never traced together"
 MARK, OPTIONS = Column(""), Column("options", fluid=True)
-FIGURES = (
-    Column("GiB", right=True),
-    Column("batch", right=True, drop=2),
-    Column("rate/s", right=True),
-    Column("MFU", right=True, drop=1),
-)
+FIGURES = (Column("GiB", right=True), Column("batch", right=True, drop=2))
+MFU = Column("MFU", right=True, drop=1)
 WHOLE_RUN = (Column("takes", right=True, drop=3), Column("USD", right=True, drop=4))
 """Where a length is asked: of the fastest and the simple plan they stand above the table too."""
 
@@ -114,7 +110,8 @@ def summary(answer: Search) -> list[str]:
 
 
 def _columns(answer: Search) -> list[Column]:
-    return [MARK, *FIGURES, *(WHOLE_RUN if _has_length(answer) else ()), OPTIONS]
+    rate = Column(unit_of(plan.cell for plan in answer.plans), right=True)
+    return [MARK, *FIGURES, rate, MFU, *(WHOLE_RUN if _has_length(answer) else ()), OPTIONS]
 
 
 def _has_length(answer: Search) -> bool:

@@ -6,7 +6,6 @@ It has at most `MOST_LINES` lines at every width. `vramplan.report.text` has all
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 from vramplan.report import on_demand
@@ -17,14 +16,14 @@ from vramplan.report.headline import (
     degrees,
     is_unlikely,
     margin_words,
-    name_of,
     notes,
-    sample_words,
+    room_words,
     strategy,
+    subject,
     value_text,
 )
 from vramplan.report.labelled import Item, indent_of, item_of, label_columns, labelled, laid_out, paragraph
-from vramplan.report.lines import Line, Span, cells, clean, elide, wrap
+from vramplan.report.lines import Line, Span, cells, elide, wrap
 from vramplan.report.memory import ShownFigures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of, whole_gib
 from vramplan.report.solved import solved_words
@@ -39,7 +38,6 @@ ASSUMED, REMEDIES = 4, 3  # that are named
 
 EVERYTHING = "*"
 STATES = ("weights", "master", "gradients", "optimizer")
-WEIGHTS = {"gptq-int4": "int4 weights packed as GPTQ's"}  # which stands for those of AWQ and AQLM too
 STORED = ("activations", "temporaries", "workspace")
 AT_STAKE: Mapping[str, tuple[str, ...]] = {
     "runtime": (EVERYTHING,),
@@ -157,18 +155,9 @@ def notes_without_card(result: FitResult) -> list[str]:
 
 def _title(result: FitResult, width: int) -> list[Line]:
     """`FITS  gpt2-xl on v100, amp-fp16, fp32 weights, 1024 tokens`."""
-    job = result.job
-    devices = prod(degrees(job).values())
-    count = f"{devices} × " if devices > 1 else ""
     verdict = HEADLINES.get(result.verdict, result.verdict)
-    room = max(width // 2 - 8, 12)
-    model = elide(name_of(job.get("model")), room) + _stands_in(job)
-    parts = [f"{model} on {count}{elide(name_of(job.get('gpu')), room)}"]
-    parts += shared_words(job)
-    parts += [str(job.get("precision"))] if job.get("precision") else []
-    parts += [WEIGHTS.get(result.weight_dtype, f"{result.weight_dtype} weights")] if result.weight_dtype else []
-    parts += sample_words(job)
-    return wrap([Span(verdict, result.verdict), Span("  " + ", ".join(parts), "strong")], width, rest=2)[:2]
+    said = subject(result, max(width // 2 - 8, 12))
+    return wrap([Span(verdict, result.verdict), Span(f"  {said}", "strong")], width, rest=2)[:2]
 
 
 def _limits(result: FitResult, width: int) -> list[Line]:
@@ -178,31 +167,6 @@ def _limits(result: FitResult, width: int) -> list[Line]:
     said = [] if result.run is None else on_demand.limit_words(result.run)
     said += [limit.why for limit in result.limits if limit.kept is None]
     return [line for words in said for line in paragraph("limit", [Span(words, "over")], width)]
-
-
-def _stands_in(job: Mapping[str, Any]) -> str:
-    """Of a model type that is not modelled, by which it is answered."""
-    model = job.get("model")
-    if not isinstance(model, Mapping) or not model.get("unknown_type"):
-        return ""
-    return f" (unknown type {clean(model['unknown_type'])}, answered as {model['transformers_model_type']})"
-
-
-def shared_words(job: Mapping[str, Any]) -> list[str]:
-    """How several GPUs share a run: `FSDP`, `ZeRO-3`, `tensor parallel 8`."""
-    parallel = job.get("parallel") or {}
-    sizes = degrees(job)
-    words = [f"{key} parallel {sizes[key]}" for key in ("tensor", "pipeline", "context") if sizes[key] > 1]
-    if (parallel.get("expert") or 1) > 1:
-        words.append(f"expert parallel {parallel['expert']}")
-    sharding = str(parallel.get("sharding") or "none")
-    if sharding == "none" or (prod(sizes.values()) == 1 and not sharding.startswith("zero")):
-        return words
-    kind, _, groups = sharding.partition(":")
-    known = {"fsdp-grad-op": "FSDP SHARD_GRAD_OP", "hsdp": f"HSDP over {groups}", "ddp": "DDP", "fsdp": "FSDP"}
-    name = f"ZeRO-{kind[4:]}" if kind.startswith("zero") else known.get(kind, sharding)
-    hosted = any(word != "activations" for word in job.get("offload") or ())
-    return [f"{name} with offload" if hosted else name, *words]
 
 
 def _solved(result: FitResult, width: int) -> list[Line]:
@@ -217,9 +181,7 @@ def _memory(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     items = [
         Item((Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB per GPU"))),
         item_of(margin_words(result, figures), "muted"),
-        item_of(f"{text_of(-figures.headroom)} GiB too much", "over")
-        if figures.headroom < 0
-        else item_of(f"{text_of(figures.headroom)} GiB free"),
+        item_of(room_words(figures), "over" if figures.headroom < 0 else ""),
     ]
     lines = laid_out("memory", items, width, 3)
     if result.verdict == TIGHT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from vramplan.report.headline import judged_words, strategy, subject, verdict_words
+from vramplan.report.headline import judged_words, room_words, strategy, subject, verdict_words
 from vramplan.report.lines import clean, elide
 from vramplan.report.memory import ShownFigures
 from vramplan.report.numbers import apportion, gib_down, gib_up, text_of
@@ -110,10 +110,9 @@ def _y(scale: VerticalAxis, level: int) -> float:
 def _head(timeline: Timeline, height: int) -> list[str]:
     fit = timeline.fit
     figures = ShownFigures(fit)
-    room = f"{text_of(abs(figures.headroom))} GiB {'too much' if figures.headroom < 0 else 'headroom'}"
     likely = f"range {text_of(figures.low)} to {text_of(figures.high)}"
-    said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB usable per GPU, {room} ({likely})"
-    title, verdict = elide(subject(fit.job), 74), verdict_words(fit)
+    said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB per GPU, {likely}, {room_words(figures)}"
+    title, verdict = elide(subject(fit), 74), verdict_words(fit)
     run = elide(f"{judged_words(fit)}, checkpointing {strategy(fit)}", 110)
     peak = timeline.history.samples[timeline.history.peak_sample]
     described = (
