@@ -273,3 +273,9 @@ def test_what_is_compared_may_be_given_one_by_one(typed: tuple[str, ...], meant:
 def test_what_compare_takes_once_is_refused_twice() -> None:
     assert "is given twice" in refused("compare", "gpt2", "t4,v100", "--format", "json", "--format", "csv").err
     assert "is given twice" in refused("compare", "gpt2", "t4,v100", "--ema", "--no-ema").err
+
+
+def test_what_qlora_leaves_open_is_told_of_the_quantization() -> None:
+    words = ("fit", "gpt2", "t4", "--micro-batch", "1", "--seq", "64", "--qlora", "--print", "assumptions")
+    assert '{"key":"quantization","value":"nf4","why":"qlora: QLoRA' in run(*words).out
+    assert "with double quantization" not in run(*words, "--quantization", "nf4-double").out

@@ -78,6 +78,8 @@ def root(
     \b
     Examples:
       vramplan fit --model gpt2-xl --gpu v100
+      vramplan fit llama-3.1-8b 4090 --qlora
+      vramplan compare llama-3.1-8b 4090,l40s,a100 --lora
       vramplan check training.yaml --strict
       vramplan gpus
     """

@@ -50,7 +50,7 @@ def spelled_out(fields: Fields) -> SpelledOut:
     The nodes themselves stay: jobs of a file share those of its defaults.
     """
     told: list[tuple[str, Any, str]] = []
-    also: list[tuple[str, str, str]] = []
+    also: list[tuple[str, str, str, str]] = []  # the key, its word, what was typed, and what is told of it
     fields.node = root = with_kind(fields.node)
     changed = _in(root, "", told, also)
     for group in table.GROUPS:
@@ -66,8 +66,9 @@ def spelled_out(fields: Fields) -> SpelledOut:
                 changed[group] = Entry(entry.key, _with(entry.value, inside))
     if changed:
         fields.node = root = _with(root, changed)
-    for key, word, spelling in also:
-        _set(fields, key, word, spelling)
+    for key, word, spelling, said in also:
+        if _set(fields, key, word, spelling) and said:
+            told.append((key, word, said))
     return SpelledOut(told, _devices(fields, told))
 
 
@@ -138,7 +139,7 @@ def _with(node: Mapping, changed: dict[str, Entry]) -> Mapping:
 
 
 def _in(
-    node: Mapping, group: str, told: list[tuple[str, Any, str]], also: list[tuple[str, str, str]]
+    node: Mapping, group: str, told: list[tuple[str, Any, str]], also: list[tuple[str, str, str, str]]
 ) -> dict[str, Entry]:
     """The entries of a mapping that have other spellings, in our words."""
     changed: dict[str, Entry] = {}
@@ -162,7 +163,7 @@ def _in(
 
 
 def _scalar(
-    option: Option, value: Scalar, told: list[tuple[str, Any, str]], also: list[tuple[str, str, str]]
+    option: Option, value: Scalar, told: list[tuple[str, Any, str]], also: list[tuple[str, str, str, str]]
 ) -> Scalar | None:
     """The value in our words; None where it has them already, or none is known."""
     text = value.text
@@ -173,9 +174,10 @@ def _scalar(
     found: SpellingMeaning | None = meaning(text, option.words, option.spellings)
     if found is None:
         return None
-    also += [(key, word, text) for key, word in found.also]
-    if found.note:
-        told.append((option.key, found.word, f"{text}: {found.note}"))
+    said = f"{text}: {found.note}" if found.note else ""
+    also += [(key, word, text, said if key == found.about else "") for key, word in found.also]
+    if said and not found.about:
+        told.append((option.key, found.word, said))
     style = "plain" if found.word == NULL else value.style  # a quoted "none" is nothing too
     return Scalar(found.word, style, value.line, value.column)
 
@@ -202,14 +204,14 @@ def _count(option: Option, value: Scalar, told: list[tuple[str, Any, str]]) -> S
     return None
 
 
-def _set(fields: Fields, key: str, word: str, spelling: str) -> None:
-    """Give a key the value that a spelling of another one has in it, unless the job says it itself."""
+def _set(fields: Fields, key: str, word: str, spelling: str) -> bool:
+    """Give a key the value that a spelling of another one has in it, unless the job says it itself; whether it did."""
     group, _, name = key.rpartition(".")
     root = fields.node
     entry = root.entries.get(group) if group else None
     inside = root if not group else (entry.value if entry is not None else Mapping(root.line, root.column))
     if not isinstance(inside, Mapping):
-        return
+        return False
     given = inside.entries.get(name)
     if given is not None and isinstance(given.value, Scalar) and not given.value.is_null:
         text = given.value.text
@@ -217,9 +219,10 @@ def _set(fields: Fields, key: str, word: str, spelling: str) -> None:
             at = given.value
             message = f"{shown(text)} contradicts {shown(spelling)}, which is {word}"
             fields.refuse(key, message, hint="leave one of them out", at=at)
-        return
+        return False
     copy = _with(inside, {name: Entry(Scalar(name), Scalar(word, "plain", inside.line, inside.column))})
     fields.node = copy if not group else _with(root, {group: Entry(Scalar(group), copy)})
+    return True
 
 
 def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> Rent | None:

@@ -22,6 +22,9 @@ class SpellingMeaning(NamedTuple):
     note: str = ""
     """What the spelling leaves open, and how it is read."""
 
+    about: str = ""
+    """The key of `also` that the note is about; empty where it is about the key itself."""
+
 
 def _all(word: str, *spellings: str) -> dict[str, SpellingMeaning]:
     return dict.fromkeys(spellings, SpellingMeaning(word))
@@ -262,7 +265,10 @@ ADAPTERS = {
     **NOTHING,
     **_all(NULL, "full", "full-parameter"),
     "qlora": SpellingMeaning(
-        "lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"
+        "lora",
+        (("quantization", "nf4"),),
+        "QLoRA: LoRA over nf4; with double quantization: nf4-double",
+        about="quantization",
     ),
     **dict.fromkeys(
         ("rslora", "rs-lora"), SpellingMeaning("lora", note="rsLoRA is LoRA with another scale (use_rslora)")
@@ -282,7 +288,9 @@ ADAPTERS = {
     ),
     **dict.fromkeys(
         ("lora-fa", "lorafa"),
-        SpellingMeaning("lora", (("frozen", "lora_A"),), "LoRA-FA is LoRA whose first matrix is frozen"),
+        SpellingMeaning(
+            "lora", (("frozen", "lora_A"),), "LoRA-FA is LoRA whose first matrix is frozen", about="frozen"
+        ),
     ),
     **_all("miss", "bone"),
     **_all("adalora", "ada-lora"),

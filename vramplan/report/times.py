@@ -75,9 +75,10 @@ def time_facts(time: Time) -> list[tuple[str, str]]:
         rates.append(f"{_grouped(time.samples_per_second)} samples/s")
     peak = f"{three(time.peak_flop_per_s / 1e12)} TFLOP/s"
     shares = sorted(time.shares.items(), key=lambda pair: -pair[1])
+    samples = f"{time.samples_per_step:,} {'sample' if time.samples_per_step == 1 else 'samples'}"
     said = ", ".join(f"{PART_WORDS[part]} {100 * share:.0f}%" for part, share in shares if share >= LEAST_SHARE)
     return [
-        ("step", f"{likely}, {between}; {time.basis}, {time.samples_per_step:,} samples"),
+        ("step", f"{likely}, {between}; {time.basis}, {samples}"),
         ("rate", ", ".join(rates)),
         ("MFU", f"{time.mfu_percent:.1f}%: FLOPs of forward and backward, over the peak of {peak} per GPU"),
         ("HFU", f"{time.hfu_percent:.1f}%: with what checkpoints compute again"),
