@@ -25,6 +25,6 @@ def test_the_run_and_its_memory_are_told_alike(job: tuple[str, ...]) -> None:
         assert (first, second.strip()) == (title, memory.removeprefix("  memory  "))
     markdown = run("fit", *job, "--format", "markdown").out
     verdict, subject = title.split("  ", 1)
-    assert f"## {verdict}: {subject}" in markdown
+    assert f"## {verdict}: {subject.replace(' x ', ' × ')}" in markdown
     shown, _, rest = memory.removeprefix("  memory  ").partition(" per GPU, ")
     assert f"**{shown} per GPU**, {rest}." in markdown

@@ -10,7 +10,7 @@ from vramplan.catalog.locate import Kind, shipped_called
 from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.options.flags import quoted
 from vramplan.options.option import WORD, Option
-from vramplan.options.spellings import bare
+from vramplan.options.spellings import OTHER_RUNTIMES, bare
 from vramplan.options.table import TABLE
 
 SERVING = (
@@ -37,9 +37,19 @@ OPTIONS = {
     ),
     "--offload optimizer,gradients or --offload parameters,gradients,optimizer": (
         *("cpu-offload", "offload-to-cpu", "offload-optimizer", "offload-param", "offload-params", "cpu"),
+        *("zero-offload", "zero2-offload", "zero3-offload", "zero-3-offload", "offload-parameters"),
     ),
     "--offload activations": ("activation-offloading", "offload-activations"),
     "a size stands for a GPU, as in --gpu '24 GiB'": ("memory", "mem", "max-memory", "ram"),
+    "--attention sdpa": ("sdpa",),
+    "--attention eager": ("eager", "eager-attention"),
+    "--attention fa3": ("fa3", "flash-attn-3", "flash-attention-3"),
+    "--weight-dtype bf16": ("weights-bf16", "bf16-weights"),
+    "--weight-dtype T is the element type of the weights that are loaded": ("weights", "weights-dtype", "weight-type"),
+    "--sharding fsdp or zero3 shares states, --tensor, --pipeline and --context split the model": (
+        *("parallel", "parallelism", "distributed", "dist", "sharded", "shard", "multi-gpu"),
+    ),
+    "--emit PROGRAM": ("export", "write", "generate-config", "gen-config", "write-config", "to"),
     "--gpus N": ("n", "count", "num"),
     "--gpus auto": ("min-gpus", "how-many-gpus", "how-many", "fewest-gpus", "gpus-needed"),
     "--max sequence": ("longest", "longest-sequence", "max-context", "max-tokens"),
@@ -50,8 +60,10 @@ OPTIONS = {
     ),
     "--samples N says how many it has; nothing else of it matters": ("dataset", "data-path", "dataset-name"),
     "NO_COLOR=1 before the command turns colours off": ("no-color", "no-colour", "color", "colour", "nocolor"),
-    "the number of layers belongs to the model: give a config.json, or a job file with model: {...}": (
-        *("layers", "num-layers", "n-layer", "hidden-size", "heads"),
+    "the sizes of a model belong to it: give a config.json, or a job file with model: {...}": (
+        *("layers", "num-layers", "n-layer", "n-layers", "num-hidden-layers", "hidden-size", "hidden", "n-embd", "dim"),
+        *("d-model", "heads", "n-head", "n-heads", "num-heads", "num-attention-heads", "ffn-hidden-size"),
+        *("intermediate-size", "vocab", "vocab-size", "vocabulary-size", "padded-vocab-size"),
     ),
     "the measured steps are --iterations; accumulation is --gradient-accumulation-steps": ("steps",),
     "a model is an architecture: --model llama-2-7b, or --model 7B --runtime textbook for closed forms": (
@@ -86,7 +98,7 @@ OPTIONS = {
         *("cost", "costs", "money", "rent", "cloud", "spot"),
     ),
     "--deadline 3d is a limit; the hours stand in the answer where --tokens or --samples says how long the run is": (
-        *("hours", "days", "duration", "max-hours", "time-limit", "walltime"),
+        *("hours", "days", "duration", "max-hours", "max-time", "max-days", "time-limit", "walltime"),
     ),
     "--attention efficient or --attention eager": ("no-flash", "no-flash-attn", "no-flash-attention"),
     "--gradient-accumulation-steps N": ("accumulate",),
@@ -198,6 +210,8 @@ def option(name: str, command: Any) -> str | None:
                 return meant
     if "--runtime" in declared and (runtime := _runtime(word)) is not None:
         return f"--runtime {runtime}"
+    if "--runtime" in declared and word.removeprefix("use-") in OTHER_RUNTIMES:
+        return OTHER_RUNTIMES[word.removeprefix("use-")]
     return _value(word, declared)
 
 

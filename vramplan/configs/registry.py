@@ -40,6 +40,7 @@ CONSTRUCTED = ("torchtitan_registry", "megatron_bridge", "nemo_recipes", "argume
 
 OTHER_NAMES = {
     "transformers": "training-arguments",
+    "hf": "training-arguments",
     "trainer": "training-arguments",
     "hf-training-arguments": "training-arguments",
     "megatron": "megatron-lm",

@@ -91,7 +91,10 @@ def counted(text: str | None) -> tuple[int, str] | None:
     machine = instance_of(name)
     if machine is not None:
         return count * machine.gpus, machine.gpu
-    return None if found is None else (count, name)
+    if found is None:
+        return None
+    inside = counted(name)
+    return (count, name) if inside is None else (count * inside[0], inside[1])  # 2x8xh100: two nodes of eight
 
 
 def _counted_behind(text: str) -> tuple[int, str] | None:

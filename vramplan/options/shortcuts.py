@@ -47,9 +47,9 @@ SHORTCUTS = (
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
     _switch(("--4bit", "--load-in-4bit", "--4-bit", "--q4"), ("--quantization", "4bit"), ADAPTERS),
     _switch(("--8bit", "--load-in-8bit", "--8-bit", "--q8"), ("--quantization", "8bit"), ADAPTERS),
-    _switch(("--bf16",), ("--precision", "bf16"), PRECISION, denied=("--precision", "fp32")),
-    _switch(("--fp16",), ("--precision", "fp16"), PRECISION, denied=("--precision", "fp32")),
-    _switch(("--fp32",), ("--precision", "fp32"), PRECISION),
+    _switch(("--bf16", "--bfloat16"), ("--precision", "bf16"), PRECISION, denied=("--precision", "fp32")),
+    _switch(("--fp16", "--float16", "--half"), ("--precision", "fp16"), PRECISION, denied=("--precision", "fp32")),
+    _switch(("--fp32", "--float32"), ("--precision", "fp32"), PRECISION),
     _switch(("--fp8", "--float8", "--enable-fp8"), ("--precision", "fp8"), PRECISION),
     _switch(
         (
@@ -68,7 +68,10 @@ SHORTCUTS = (
         CHECKPOINTING,
     ),
     _switch(
-        ("--flash-attention", "--flash-attn", "--flash-attention-2", "--use-flash-attention", "--flash"),
+        (
+            *("--flash-attention", "--flash-attn", "--flash-attention-2", "--use-flash-attention", "--flash"),
+            *("--flash-attn-2", "--use-flash-attn", "--use-flash-attn-2", "--use-flash-attention-2", "--fa2"),
+        ),
         ("--attention", "flash"),
         MODEL,
     ),

@@ -33,11 +33,12 @@ def limit_words(run: Run) -> list[str]:
     said = []
     if run.in_time is False and run.deadline_seconds is not None:
         said.append(
-            f"misses the deadline of {duration_text(run.deadline_seconds)}: {run.devices_in_time:,} GPUs or more"
+            f"misses the deadline of {duration_text(run.deadline_seconds)}: "
+            f"{run.devices_in_time:,} GPUs or more would keep it"
         )
     if run.in_budget is False and run.budget_usd is not None:
         each = f"{run.price_in_budget_usd:.3g} USD for a GPU hour"
-        said.append(f"exceeds the budget of {money_text(run.budget_usd)} USD: {each} or less")
+        said.append(f"exceeds the budget of {money_text(run.budget_usd)} USD: {each} or less would keep it")
     return said
 
 
