@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import Ran, run
 from vramplan.catalog.scope import GPUS, MODELS, out_of
 from vramplan.cli.commands import COMMANDS, OTHER_NAMES, build
-from vramplan.cli.known import other_names, shortcuts
+from vramplan.cli.typed import other_names, shortcuts
 from vramplan.errors import InputError
 from vramplan.job import build_any_job, build_job, job_to_dict
 from vramplan.options import table

@@ -10,8 +10,8 @@ import typer
 
 from vramplan.cli import named
 from vramplan.cli.commands import COMMANDS, HELP, Commands, build
-from vramplan.cli.known import names_of
 from vramplan.cli.output import DOCUMENTS, FORMAT_WORDS, dumps, say, write
+from vramplan.cli.typed import names_of
 from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
 from vramplan.version import __version__

@@ -16,7 +16,7 @@ from typing import Any
 
 from vramplan.cli.commands import COMMANDS, HELP
 from vramplan.cli.completion_values import OfferedWord, TypedLine, values
-from vramplan.cli.known import other_names, shortcuts
+from vramplan.cli.typed import other_names, shortcuts
 
 BREAKS = frozenset("=:")  # bash takes a word apart at these, and wants only what stands behind the last
 

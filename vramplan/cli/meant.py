@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from vramplan.catalog.locate import Kind, shipped_called
+from vramplan.cli import named
+from vramplan.cli.typed import names_of, other_names, shortcuts
 from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.options.flags import quoted
 from vramplan.options.option import WORD, Option
 from vramplan.options.spellings import OTHER_RUNTIMES, bare
-from vramplan.options.table import TABLE
+from vramplan.options.table import TABLE, has_the_word
 
 SERVING = (
     "vramplan plans training only; for serving try gguf-parser, `accelerate estimate-memory`, or vLLM itself, "
@@ -324,17 +327,40 @@ def _question(text: str) -> str | None:
     return next(found, "`vramplan fit -m M -g G` says whether it fits: a model and a GPU")
 
 
+BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a", "the")
+"""Words of a sentence, which no model and no GPU is called."""
+
+
+def second_word(model: str, word: str, behind: list[str], command_name: str) -> str:
+    """What a second word without an option may be: more of the model's name, or a GPU. `behind` it stand others."""
+    if word.lower() in BETWEEN:
+        return f"leave {word!r} out: vramplan {command_name} MODEL GPU, with 8xh100 for eight of them"
+    several: tuple[tuple[Kind, str], ...] = (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}"))
+    for kind, options in several:
+        if shipped_called(kind, word) is not None:
+            return f"one model and one GPU are judged; vramplan compare {options} has several"
+    words = [model, word]
+    words += takewhile(lambda one: not one.startswith("-"), behind)
+    for count in range(len(words), 1, -1):
+        joined = "-".join(words[:count]).lower()
+        if shipped_called("models", joined) is not None:
+            return f"a model is one word: {joined}"
+    if word.isdecimal():
+        return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
+    other = has_the_word(word)
+    if other is not None and other.options:
+        return f"it is a value of {other.option}"
+    return f"the model is named already; a GPU is given as --gpu {quoted(word)}"
+
+
 def at_the_top(words: Sequence[str]) -> str | None:
     """What to do with an option before the command; None where no command has it."""
-    from vramplan.cli.commands import COMMANDS as all_commands  # which reads this module for a mistake alone
-    from vramplan.cli.commands import build
-    from vramplan.cli.known import names_of, other_names, shortcuts
-
+    all_commands = named("vramplan.cli.commands:COMMANDS")  # whose module reads this one for a mistake alone
     first = words[0].partition("=")[0]
     if first in ("-V", "-v", "--v"):
         return "--version prints it"
     called = next((word for word in words if word in all_commands), "fit")
-    found = build(called)
+    found = named("vramplan.cli.commands:build")(called)
     if first not in {**names_of(found), **other_names(found), **shortcuts(found)}:
         return None
     rest = list(words)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramplan.cli.known import shortcuts
-from vramplan.cli.typed import HELP_ALL
+from vramplan.cli.typed import HELP_ALL, shortcuts
 from vramplan.options import table
 from vramplan.options.option import Option
 from vramplan.options.shortcuts import OUTPUT, Shortcut

@@ -7,9 +7,9 @@ from math import prod
 from typing import Any
 
 from vramplan.cli import named
-from vramplan.cli.known import DATA, NODES, TypedOption, is_quiet, names_of
 from vramplan.cli.output import say
 from vramplan.cli.settled import twice
+from vramplan.cli.typed import DATA, NODES, TypedOption, is_quiet, names_of
 from vramplan.errors import UsageError
 from vramplan.options.words import SPLITS
 

@@ -6,11 +6,16 @@ import re
 from typing import Any
 
 from vramplan.cli import named
-from vramplan.cli.known import TypedOption, is_quiet, names_of
+from vramplan.cli.typed import COMPARING, TypedOption, is_quiet, names_of
 from vramplan.errors import UsageError
 
 
-def implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
+def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """The options with what they imply, each once. Raises UsageError."""
+    return _once(_decided(found + _implied(found, command)), command)
+
+
+def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """LoRA, where one of its settings is given and no adapter: no other adapter has a rank of its own name.
 
     Quantized weights cannot be trained, so that they mean it too. A file has adapters of its own, whose settings may be
@@ -54,7 +59,7 @@ QUANTIZATION = "quantization"
 LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
 
 
-def decided(found: list[TypedOption]) -> list[TypedOption]:
+def _decided(found: list[TypedOption]) -> list[TypedOption]:
     """What is said, without what says nothing as the same is said otherwise."""
     said = {one.parameter.name for one in found if one.parameter is not None and not one.is_weak}
     result: list[TypedOption] = []
@@ -67,7 +72,7 @@ def decided(found: list[TypedOption]) -> list[TypedOption]:
     return result
 
 
-def once(found: list[TypedOption], command: Any) -> list[TypedOption]:
+def _once(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """Each option once: several values of a list are joined, and anything else twice is refused.
 
     Where every option may be a list, its values are.
@@ -100,10 +105,6 @@ def once(found: list[TypedOption], command: Any) -> list[TypedOption]:
         elif one is given[name][0]:
             result.append(joined[name])
     return result
-
-
-COMPARING = ("compare", "plan")
-"""Commands that take a list for any option of a job."""
 
 
 def _lists() -> set[str]:

@@ -13,12 +13,80 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramplan.cli import named
-from vramplan.cli.known import DATA, NODES, TypedOption, names_of, other_names, shortcuts
-from vramplan.cli.settled import COMPARING, decided, implied, once
 from vramplan.errors import UsageError, near_matches
+from vramplan.tuples import NamedTuple
 
 HELP_ALL = "--help-all"
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class TypedOption(NamedTuple):
+    """One option as it was typed, or a word beside the options."""
+
+    parameter: Any | None  # None: a word, or nothing that the command knows
+    spelling: str
+    value: str | None
+    name: str = ""  # of the option in the command, where the spelling is another
+    is_shortcut: bool = False
+    is_weak: bool = False  # it says nothing where the same is said otherwise
+
+    @property
+    def shown(self) -> str:
+        """As it was typed."""
+        return self.spelling if self.value is None or self.is_shortcut else f"{self.spelling} {self.value}"
+
+
+def names_of(command: Any) -> dict[str, Any]:
+    """Every name of an option that the command declares."""
+    return {
+        name: one
+        for one in command.params
+        if one.param_type_name == "option"
+        for name in (*one.opts, *one.secondary_opts)
+    }
+
+
+def other_names(command: Any) -> dict[str, str]:
+    """Names of other programs for options of the command, and the name that the command has."""
+    declared = names_of(command)
+    found = dict(OTHERS.get(command.name, {}))
+    for row in named("vramplan.options.table:parameters")().values():
+        if getattr(declared.get(row.option), "name", None) == row.parameter:
+            found |= dict.fromkeys(row.also, row.option)
+    taken = NOT_IN.get(command.name, ())
+    return {name: option for name, option in found.items() if name not in declared and name not in taken}
+
+
+def shortcuts(command: Any) -> dict[str, Any]:
+    """The options that stand for others of the command, by their names."""
+    declared = names_of(command)
+    return {
+        name: one
+        for one in named("vramplan.options.shortcuts:SHORTCUTS")
+        if all(word in declared for word in one.means if word.startswith("--")) and (one.means or "--gpus" in declared)
+        for name in one.flags
+        if name not in declared
+    }
+
+
+OTHERS = {"measure": {"--num-steps": "--iterations", "--max-steps": "--iterations"}}
+NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and is accumulation in every other command
+
+
+class NODES:
+    """Stands for the option --nodes, which no command declares: it multiplies --gpus."""
+
+    name, multiple, is_flag = "nodes", False, False
+    opts: tuple[str, ...] = ("--nodes",)
+    secondary_opts: tuple[str, ...] = ()
+
+
+DATA = "data"
+
+
+def is_quiet(found: list[TypedOption]) -> bool:
+    """Whether nothing is to be said beside the exit code."""
+    return any(one.parameter is not None and one.parameter.name == "quiet" for one in found)
 
 
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
@@ -31,8 +99,8 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
         found = named("vramplan.cli.replicas:of_all_nodes")(found, command)
     elif DATA in given and not given.isdisjoint(named("vramplan.options.words:SPLITS")):
         named("vramplan.cli.replicas:tell")(found)
-    found = decided(found + implied(found, command))
-    found = once(found, command)
+    if len(given) < sum(one.parameter is not None for one in found) or not given.isdisjoint(SETTLED):
+        found = named("vramplan.cli.settled:settled")(found, command)
     for said in reader.told:
         named("vramplan.cli.output:say")(f"note: {said}")
     result, rest = [], []
@@ -97,7 +165,12 @@ class _WordsReader:
                     continue
                 if "model" in given:
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
-                    raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
+                    raise UsageError(
+                        f"what is {word!r}?",
+                        hint=named("vramplan.cli.meant:second_word")(
+                            str(named_first), word, self.words, self.command.name
+                        ),
+                    )
                 found.append(TypedOption(self.declared["--model"], "--model", word))
             else:
                 found.append(TypedOption(None, word, None))
@@ -157,29 +230,6 @@ class _WordsReader:
         if behind and named("vramplan.job.keyed:is_size")(name):
             return True
         return named("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
-
-    def _meant(self, model: str, word: str) -> str:
-        """What a second word without an option may be: more of the model's name, or a GPU."""
-        called = named("vramplan.catalog.locate:shipped_called")
-        if word.lower() in BETWEEN:
-            return f"leave {word!r} out: vramplan {self.command.name} MODEL GPU, with 8xh100 for eight of them"
-        for kind, several in (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}")):
-            if called(kind, word) is not None:
-                return f"one model and one GPU are judged; vramplan compare {several} has several"
-        words = [model, word]
-        while self.words and not self.words[0].startswith("-"):
-            words.append(self.words.pop(0))
-        for count in range(len(words), 1, -1):
-            joined = "-".join(words[:count]).lower()
-            if called("models", joined) is not None:
-                return f"a model is one word: {joined}"
-        if word.isdecimal():
-            return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
-        other = named("vramplan.options.table.__init__:has_the_word")(word)
-        if other is not None and other.options:
-            return f"it is a value of {other.option}"
-        quoted = named("vramplan.options.flags:quoted")(word)
-        return f"the model is named already; a GPU is given as --gpu {quoted}"
 
     def _option(self, word: str) -> list[TypedOption]:
         spelling, equals, value = word.partition("=")
@@ -353,10 +403,11 @@ def _is_file(word: str) -> bool:
 
 
 TIMES = ("x", "*", "\u00d7")
-BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a", "the")
-"""Words of a sentence, which no model and no GPU is called."""
 HELPS = ("--help", "-h")
 YES = "true"
+SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter
+COMPARING = ("compare", "plan")
+"""Commands that take a list for any option of a job."""
 A_RUN = {"--steps": 2}  # digits: with more of them it may be meant as the length of a run
 RUNS = "the length of a run is --tokens, --samples or --epochs"
 
