@@ -62,6 +62,9 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("fit", "gpt2", "-g", "v100", "--method", "lora"), "--lora, --qlora or --full"),
         (("fit", "gpt2", "-g", "v100", "--max-steps", "100"), "the length of a run is --tokens"),
         (("fit", "gpt2", "-g", "v100", "-n", "8"), "--gpus N"),
+        (("fit", "gpt2", "-g", "v100", "--margin", "2GB"), "--reserve SIZE"),
+        (("fit", "gpt2", "-g", "v100", "--fail-on", "tight"), "(--strict)"),
+        (("timeline", "gpt2", "-g", "v100", "--png", "x.png"), "--svg FILE"),
         (("fit", "gpt2", "-g", "v100", "--axolotl"), "vramplan fit axolotl.yaml"),
         (("runtimes", "axolotl"), "vramplan fit axolotl.yaml"),
         (("fit", "gpt2", "-g", "v100", "--vocab-size", "32000"), "the sizes of a model belong to it"),
@@ -229,6 +232,7 @@ def test_a_word_behind_a_switch_without_effect_is_the_model() -> None:
         (("--checkpointing", "auto", "--gas", "auto", "--global-batch", "auto"), ()),
         (("--finetuning_type", "full"), ()),
         (("--finetuning_type", "lora", "--lora_target", "all"), ("--lora", "--targets", "all-linear")),
+        (("--use_lora", "--use_4bit"), ("--lora", "--quantization", "4bit")),
         (("--lora", "--bits", "4"), ("--lora", "--quantization", "4bit")),
         (("--lora", "--quantization_bit", "8"), ("--lora", "--quantization", "int8")),
         (("--max-seq", "512"), ("--seq", "512")),
@@ -253,6 +257,11 @@ def test_the_largest_may_be_asked_for_in_several_words(word: str) -> None:
     assert run(*words, "--max", word).out == run(*words, "--max", "sequence").out
 
 
+def test_a_key_may_begin_with_a_dot_as_jq_has_it() -> None:
+    words = ("fit", "gpt2", "v100", "--seq", "64", "--print")
+    assert run(*words, ".verdict,.peak.device_bytes").out == run(*words, "verdict,peak.device_bytes").out
+
+
 def test_formats_have_short_names() -> None:
     for short, whole in (("md", "markdown"), ("yml", "yaml"), ("table", "text")):
         assert run("gpus", "--format", short) == run("gpus", "--format", whole)
@@ -263,6 +272,7 @@ def test_formats_have_short_names() -> None:
     ("typed", "meant"),
     [
         (("gpt2", "t4", "v100"), ("gpt2", "-g", "t4,v100")),
+        (("gpt2", "8xall", "--seq", "64"), ("gpt2", "-g", "8xall", "--seq", "64")),
         (("gpt2", "-g", "t4", "--gpu", "v100"), ("gpt2", "-g", "t4,v100")),
         (("gpt2", "gpt2-medium", "t4"), ("-m", "gpt2,gpt2-medium", "-g", "t4")),
         (("gpt2", "t4", "--seq", "64", "--seq", "128"), ("gpt2", "t4", "--seq", "64,128")),

@@ -53,6 +53,9 @@ OPTIONS = {
         *("parallel", "parallelism", "distributed", "dist", "sharded", "shard", "multi-gpu"),
     ),
     "--emit PROGRAM": ("export", "write", "generate-config", "gen-config", "write-config", "to"),
+    "--reserve SIZE is memory that is kept free": ("margin", "headroom", "safety", "safety-margin", "buffer"),
+    "--strict": ("fail-on-tight", "fail-on", "exit-code"),
+    "--svg FILE": ("png", "html", "pdf", "plot", "image", "picture", "chart"),
     "--gpus N": ("n", "count", "num"),
     "--gpus auto": ("min-gpus", "how-many-gpus", "how-many", "fewest-gpus", "gpus-needed"),
     "--max sequence": ("longest", "longest-sequence", "max-context", "max-tokens"),
@@ -117,7 +120,7 @@ NO_EFFECT = frozenset(
         *("num-workers", "log-interval", "save-interval", "eval-interval", "save", "save-dir", "log-dir", "plot-loss"),
         *("overwrite-cache", "preprocessing-num-workers", "dataset-num-proc", "max-train-samples", "val-size"),
         *("deterministic", "random-seed", "init-seed", "exp-name", "experiment-name", "trust-remote-code", "use-wandb"),
-        *("adam-beta-1", "adam-beta-2", "logging"),
+        *("adam-beta-1", "adam-beta-2", "logging", "val-set-size", "pin-memory", "use-rslora", "bnb-4bit-quant-type"),
     )
 )
 """Options of training programs, beside the Trainer's, that change neither memory nor the time of a step."""
@@ -144,6 +147,7 @@ SWITCHES = frozenset(
         *("ddp-find-unused-parameters", "ddp-broadcast-buffers", "ddp-static-graph", "predict-with-generate"),
         *("hub-private-repo", "hub-always-push", "bf16-full-eval", "fp16-full-eval", "enable-jit-checkpoint"),
         *("jit-mode-eval", "split-batches", "dispatch-batches", "sortish-sampler", "plot-loss", "wandb", "use-wandb"),
+        *("pin-memory", "use-rslora"),
         *("tensorboard", "deterministic", "trust-remote-code", "use-ipex", "eval-do-concat-batches", "debug"),
         *("restore-callback-states-from-checkpoint", "average-tokens-across-devices", "eval-use-gather-object"),
     )

@@ -103,7 +103,7 @@ def emit(kind: str, answer: Any, to: OutputChoice, *, details: bool = False, **e
             write(dumps(document, to.format))
         else:
             select = named("vramplan.report.select:select")
-            write("".join(select(document, key.strip()) + "\n" for key in to.key.split(",")))
+            write("".join(select(document, key.strip().removeprefix(".")) + "\n" for key in to.key.split(",")))
         return
     if to.format in _RENDERERS:
         if own is not None:

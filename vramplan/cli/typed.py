@@ -227,7 +227,7 @@ class _WordsReader:
     def _names_a_gpu(word: str, *, behind: bool) -> bool:
         counted = named("vramplan.job.spelled:counted")(word)
         name = word.strip() if counted is None else counted[1]
-        if behind and named("vramplan.job.keyed:is_size")(name):
+        if behind and (named("vramplan.job.keyed:is_size")(name) or name.lower() == ALL):
             return True
         return named("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
 
@@ -405,6 +405,7 @@ def _is_file(word: str) -> bool:
 TIMES = ("x", "*", "\u00d7")
 HELPS = ("--help", "-h")
 YES = "true"
+ALL = "all"  # of compare: each GPU whose rent is published
 SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter
 COMPARING = ("compare", "plan")
 """Commands that take a list for any option of a job."""

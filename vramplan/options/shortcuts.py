@@ -42,10 +42,16 @@ OF_FORMAT = (
 FORMATS = {flag: one.means for one in OF_FORMAT for flag in one.flags}
 
 SHORTCUTS = (
-    Shortcut(("--lora",), ("--adapter", "lora"), "LoRA: same as --adapter lora.", ADAPTERS, True),
-    Shortcut(("--qlora",), ("--adapter", "qlora"), "QLoRA: same as --adapter lora --quantization nf4.", ADAPTERS, True),
+    Shortcut(("--lora", "--use-lora"), ("--adapter", "lora"), "LoRA: same as --adapter lora.", ADAPTERS, True),
+    Shortcut(
+        ("--qlora", "--use-qlora"),
+        ("--adapter", "qlora"),
+        "QLoRA: same as --adapter lora --quantization nf4.",
+        ADAPTERS,
+        True,
+    ),
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
-    _switch(("--4bit", "--load-in-4bit", "--4-bit", "--q4"), ("--quantization", "4bit"), ADAPTERS),
+    _switch(("--4bit", "--load-in-4bit", "--4-bit", "--q4", "--use-4bit"), ("--quantization", "4bit"), ADAPTERS),
     _switch(("--8bit", "--load-in-8bit", "--8-bit", "--q8"), ("--quantization", "8bit"), ADAPTERS),
     _switch(("--bf16", "--bfloat16"), ("--precision", "bf16"), PRECISION, denied=("--precision", "fp32")),
     _switch(("--fp16", "--float16", "--half"), ("--precision", "fp16"), PRECISION, denied=("--precision", "fp32")),
