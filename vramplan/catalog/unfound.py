@@ -50,8 +50,12 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         word, named = slug(name), _named_by_words(by_name)
         plain = [one for one in named if "/" not in one]
         hint = _sizes(word, names) or _begun(word, named, named)
-        hint = hint or (_with_a_gpu(word, named) if kind == "gpus" else None)
-        hint = hint or near_matches(word, plain, NEAR, named) or _begun(_near_beginning(word, plain), plain, named)
+        hint = hint or near_matches(word, plain, NEAR, named)
+        hint = (
+            hint
+            or (_with_a_gpu(word, named) if kind == "gpus" else None)
+            or _begun(_near_beginning(word, plain), plain, named)
+        )
         hint = (
             hint or near_matches(word, plain, named=named) or near_matches(word, _of_its_kind(word, named), named=named)
         )
