@@ -50,7 +50,7 @@ def record(version: str, limit: bool | None = None) -> Record:
 def test_an_end_comes_behind_as_many_launches_as_are_queued() -> None:
     operators = [str(i) for i in range(QUEUED_LAUNCHES + 2)]
     others = [event for i in range(1, QUEUED_LAUNCHES + 2) for event in (i, ~i)]
-    ((_, late),) = with_late_ends([("forward", [0, ~0, *others])], {0}, operators)
+    ((_, late),) = with_late_ends([("forward", [0, ~0, *others])], {0: True}, operators)
     assert late.index(~0) == late.index(QUEUED_LAUNCHES) - 1
     assert sorted(late) == sorted([0, ~0, *others])
 
@@ -58,8 +58,23 @@ def test_an_end_comes_behind_as_many_launches_as_are_queued() -> None:
 def test_tensors_of_one_operator_are_one_launch() -> None:
     operators = ["all_gather"] + ["layer_norm"] * (QUEUED_LAUNCHES + 1)
     others = list(range(1, QUEUED_LAUNCHES + 2))
-    ((_, late),) = with_late_ends([("forward", [0, ~0, *others])], {0}, operators)
+    ((_, late),) = with_late_ends([("forward", [0, ~0, *others])], {0: True}, operators)
     assert ~0 not in late  # free where the iteration ends
+
+
+def test_what_is_free_at_once_in_forward_is_late_in_backward() -> None:
+    operators = ["all_gather", "all_gather", "mm"]
+    requests = [("forward", [0, ~0]), ("backward", [1, ~1, 2, ~2])]
+    found = with_late_ends(requests, {0: False, 1: False}, operators)
+    assert found == [("forward", [0, ~0]), ("backward", [1, 2, ~2])]
+
+
+def test_a_program_that_waits_for_the_last_few_of_them_has_what_was_before() -> None:
+    operators = [str(i) for i in range(5)]
+    events = [0, ~0, 1, ~1, 2, ~2, 3, ~3, 4, ~4]
+    stops = [events.index(i) for i in (1, 2, 3, 4)]  # before the fourth, what was launched at the first is done
+    ((_, late),) = with_late_ends([("backward", events)], dict.fromkeys(range(5), True), operators, [stops])
+    assert late == [0, 1, 2, 3, ~0, 4]
 
 
 def test_a_device_that_is_full_waits_for_the_streams() -> None:
@@ -85,8 +100,8 @@ def test_whole_weights_and_gradients_wait() -> None:
 @pytest.mark.closed_form
 def test_the_limit_may_be_asked_for_before_it_was_the_default_and_left_out_after() -> None:
     limited, unlimited = record("2.1"), record("2.0")
-    assert record("2.0", limit=True).awaited == limited.awaited == set()
-    assert record("2.1", limit=False).awaited == unlimited.awaited != set()
+    assert record("2.0", limit=True).awaited == limited.awaited == {}
+    assert record("2.1", limit=False).awaited == unlimited.awaited != {}
 
 
 def test_fully_shard_has_no_such_switch() -> None:

@@ -7,11 +7,13 @@ that steps weights writes into what is there, so that nothing is in its place. M
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -338,3 +340,60 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
     if job.precision != "fp32":
         found[job.precision.rpartition("-")[2]] = {"enabled": True}
     return found | ({"optimizer": {"type": FUSED[job.optimizer], "params": {"lr": 1e-4}}} if _is_own(job) else {})
+
+
+STARTED = Path(__file__).parents[1] / "engines" / "deepspeed" / "started.json"
+LEAST_BYTES = 4096  # of what is told of the start
+
+
+def started(job: ResolvedJob) -> list[int]:
+    """Bytes that `deepspeed.initialize` asks for, and frees as negative ones, in their order; without the smallest.
+
+    The whole model is there before, as it is where no zero.Init has cut it.
+    """
+    from vramplan.measure import steps
+    from vramplan.measure.storages import Storages
+
+    made: list[int] = []
+    plain = _engine
+    inside: list[bool] = []
+
+    class Told(Storages):  # type: ignore[misc]
+        level = 0
+
+        @property
+        def now_bytes(self) -> int:
+            return self.level
+
+        @now_bytes.setter
+        def now_bytes(self, level: int) -> None:
+            if inside and abs(level - self.level) >= LEAST_BYTES:
+                made.append(level - self.level)
+            self.level = level
+
+    def engine(*given: Any) -> Any:
+        inside.append(True)
+        found = plain(*given)
+        inside.clear()
+        return found
+
+    with patch.object(steps, "Storages", Told), patch.dict(globals(), {"_engine": engine}):
+        traced_row(job)
+    return made
+
+
+def main() -> None:
+    """Write the starts of the jobs of tests/engines/deepspeed/started.json again."""
+    from tests.traces.composed import begin
+    from vramplan.job import build_job
+
+    kept = begin()
+    said = json.loads(STARTED.read_text())
+    for row in said["rows"]:
+        row["events"] = started(build_job(said["job"] | row["job"]))
+    del kept
+    STARTED.write_text(json.dumps(said, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

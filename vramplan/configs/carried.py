@@ -45,6 +45,7 @@ NOT_COMPARED = frozenset(
         "pytorch_version",
         "transformers_version",
         "litgpt_version",
+        "deepspeed_version",
     ]
 )
 LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")

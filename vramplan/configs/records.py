@@ -29,7 +29,7 @@ OF_THE_MODEL = {"_name_or_path": "model_name_or_path", "torch_dtype": "torch_dty
 
 GENERATED = 20  # the `max_length` of a model's configuration where nothing is said: it is that of generation
 OF_TRL = ("dataset_text_field", "packing", "max_prompt_length", "max_completion_length", "loss_type", "padding_free")
-LEFT_OUT = ("use_cache", "transformers_version", "litgpt_version")
+LEFT_OUT = ("use_cache", "transformers_version", "litgpt_version", "deepspeed_version")
 NOT_KEPT = f"{OPEN}that of the script{CLOSE}"
 
 

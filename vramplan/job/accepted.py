@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NOUNS = {
     "allocator": "PyTorch's allocator",
     "cuda_module_loading": "a choice of how modules are loaded",
+    "deepspeed_version": "DeepSpeed",
     "eval_batch_size": "an evaluation",
     "generation_batch_size": "a generation",
     "generation_length": "a generation",

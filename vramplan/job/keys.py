@@ -83,6 +83,7 @@ class JobKeys(TypedDict, total=False):
     pytorch_version: str | None
     transformers_version: str | None
     litgpt_version: str | None
+    deepspeed_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None
@@ -179,6 +180,7 @@ class JobFields:
     pytorch_version: str | None
     transformers_version: str | None
     litgpt_version: str | None
+    deepspeed_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None

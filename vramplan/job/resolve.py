@@ -208,6 +208,7 @@ class _ReplayResolver(Resolver):
             pytorch_version=raw.pytorch_version,
             transformers_version=raw.transformers_version,
             litgpt_version=raw.litgpt_version,
+            deepspeed_version=raw.deepspeed_version,
             first_flash=self.first_flash,
             old_code=self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
             cuda_module_loading=raw.cuda_module_loading,

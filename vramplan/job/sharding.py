@@ -46,7 +46,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
             _refuse_shards(resolver, DDP if shared else None, raw.data_parallel_size)
         return shared
     devices = engine.sharing_devices(resolver)
-    if raw.zero and kind not in ZERO_STAGES:
+    if (raw.zero or raw.deepspeed_version) and kind not in ZERO_STAGES:
         sharing_in(ZERO_STAGES[0]).refuse_keys(resolver)
     if kind is None and (devices > 1 or engine.way_of_replicas is not None):
         kind, why = engine.default_sharding(resolver)

@@ -93,6 +93,7 @@ class Values:
     pytorch_version: str | None
     transformers_version: str | None
     litgpt_version: str | None
+    deepspeed_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve_bytes: int

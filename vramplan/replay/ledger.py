@@ -46,13 +46,24 @@ class Unseen:
     copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample. `rows` has the
     bytes of what one row of all samples has, at a micro-batch, before they are rounded. `handed_on` are storages of a
     unit's copies each of which lets go of that of the one before. `awaited` are storages that another stream uses, and
-    that are free when it has come so far. `left_whole` are gradients that an earlier micro-step has left:
-    they are there when the walk begins, which makes them where it comes to their unit. `deaths_besides`: of what copies
-    of a unit that are not played have made,
-    without those that these have freed.
+    that are free when it has come so far; of each whether it is so in forward, too. `waits`: before which events the
+    program waits until the device is behind it by no more than the last few of these moments. `left_whole` are
+    gradients that an earlier micro-step has left: they are there when the walk begins, which makes them where it comes
+    to their unit. `deaths_besides`: of what copies of a unit that are not played have made, without those that these
+    have freed.
     """
 
-    __slots__ = ("awaited", "deaths_besides", "handed_on", "left_whole", "rows", "summed", "turned", "unjoined")
+    __slots__ = (
+        "awaited",
+        "deaths_besides",
+        "handed_on",
+        "left_whole",
+        "rows",
+        "summed",
+        "turned",
+        "unjoined",
+        "waits",
+    )
 
     def __init__(self) -> None:
         self.unjoined: set[int] = set()
@@ -60,8 +71,9 @@ class Unseen:
         self.turned: dict[int, tuple[int, int]] = {}
         self.rows: dict[int, Callable[[int], int]] = {}
         self.handed_on: set[int] = set()
-        self.awaited: set[int] = set()
+        self.awaited: dict[int, bool] = {}
         self.left_whole: set[int] = set()
+        self.waits: list[int] = []
         self.deaths_besides = 0
 
 

@@ -5,6 +5,7 @@ The list of events is a tree (vramplan/replay/tree.py), over which every figure 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -28,6 +29,7 @@ from vramplan.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vramplan.replay.carried import Left
+    from vramplan.replay.start import Start
 
 
 class StandingState(NamedTuple):
@@ -99,7 +101,8 @@ class Record:
         self.turned = dict(tape.unseen.turned)
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unseen.unjoined)
-        self.awaited = frozenset(tape.unseen.awaited)
+        self._awaited = dict(tape.unseen.awaited)
+        self._waits = tuple(tape.unseen.waits)
         self.left_whole = frozenset(tape.unseen.left_whole)
         self.carried: tuple[Left, ...] = ()  # what the iteration before has left, and this one leaves
         self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices
@@ -107,6 +110,8 @@ class Record:
         # of each weight or shard: what it is made from on the device; the last of that goes when it is there
         self.load_bytes: tuple[tuple[int, ...], ...] = ()
         self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
+        self.stated_behind: tuple[int, ...] = ()  # the storage behind which it makes those of each; none: at its start
+        self.start: Start | None = None  # what the program does before the iteration; None: weights one by one
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
@@ -206,6 +211,30 @@ class Record:
             return {}
         names, _ = self._renamed
         return {names.get(storage, storage): one.name for one in self.carried for storage in one.storages}
+
+    @cached_property
+    def awaited(self) -> dict[int, bool]:
+        """Storages that another stream uses, as `requests` names them: they are free when it has come so far.
+
+        Of each, whether it is so where it ends in forward, too.
+        """
+        if not self._awaited:
+            return {}
+        names, _ = self._renamed
+        return {names.get(one, one): in_forward for one, in_forward in self._awaited.items()}
+
+    @cached_property
+    def waits(self) -> tuple[tuple[int, ...], ...]:
+        """Of each phase of `requests` before which of its events the program waits for the device."""
+        names, renamed = self._renamed
+        found = []
+        for (position, _), bound in zip(
+            self.phases, [*(at for at, _ in self.phases[1:]), len(self.events)], strict=True
+        ):
+            here = [at for at in self._waits if position <= at < bound]
+            left = [at for at in range(position, bound) if self.events[at] in names or ~self.events[at] in renamed]
+            found.append(tuple(at - position - bisect_left(left, at) for at in here))
+        return tuple(found)
 
     @cached_property
     def requests(self) -> Requests:

@@ -250,6 +250,19 @@ class Tape(Ledger, Guests):
         self.elsewhere.add(tensor.storage.index)
         return tensor
 
+    def freed_late(self, tensor: Tensor, *, in_forward: bool = True) -> None:
+        """A tensor that another stream uses: its memory is free when that has come so far, behind the program.
+
+        `in_forward`: where it is freed there, too.
+        Source: c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator.free and insert_events (record_stream).
+        """
+        assert tensor.storage is not None
+        self.unseen.awaited[tensor.storage.index] = in_forward
+
+    def waits_for_device(self) -> None:
+        """The program waits until the device is behind it by no more than the last few of these moments."""
+        self.unseen.waits.append(len(self.events))
+
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a living storage under another component from now on."""
         storage = tensor.storage

@@ -161,6 +161,7 @@ class ResolvedJob(NamedTuple):
     old_code: OldCode = NEWEST  # what of that release runs
     transformers_version: str | None = None  # 4.57; None: the newest that was traced
     litgpt_version: str | None = None  # 0.4.5; None: the newest that was traced
+    deepspeed_version: str | None = None  # 0.18.6; None: the newest that was read, or that of the time of others
     first_flash: bool = False  # whether sdpa came to the flash kernel of a PyTorch that has FlashAttention 1
     pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
     cuda_module_loading: str | None = None  # lazy | eager; None: what that version does

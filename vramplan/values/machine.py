@@ -113,6 +113,8 @@ class Runtime(NamedTuple):
     wide_norms_since: tuple[int, ...] = (0, 4, 6)  # RMSNorm multiplies by its weight in fp32
     copied_places_since: tuple[int, ...] = (0, 5, 13)  # places of LoRA's parts are copied out of their buffer
     projections_apart_since: tuple[int, ...] = (0, 5, 5)  # queries, keys and values of all heads lie behind each other
+    # of DeepSpeed
+    flat_on_device_since: tuple[int, ...] = (0, 18, 7)  # ZeRO 1 and 2 copy the weights into one buffer on the device
     fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
     cache_objects_since: tuple[int, int] = (2, 2)  # Transformers has a cache that blocks fill, and no tuples
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out

@@ -46,6 +46,7 @@ class Zero(NamedTuple):
     beside: tuple[int, int] | None = None  # stage 3: of a reference the second and the third of these; None: the same
     allgather_bucket_size: int | None = None  # decides nothing, and is kept for the echo; None: not said
     contiguous_gradients: bool = True  # else gradients stay where they are until they are reduced
+    flat_on_device: bool = True  # stages 1 and 2: weights are put together there; else on the host
     memory_efficient_linear: bool = True  # stage 3: else autograd keeps views of gathered weights of linear layers
 
 

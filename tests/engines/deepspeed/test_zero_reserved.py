@@ -44,4 +44,5 @@ def test_gradients_of_earlier_micro_steps_are_as_many_as_there_are_weights() -> 
         }
     )
     last, first = (replay(setup_of(job, "full", accumulates), unrolled=True) for accumulates in (True, False))
-    assert reserve(last, MICRO, first=first).reserved_bytes < 1.25 * last.peak_bytes(MICRO)
+    # before the first step makes states where the bucket was, which then needs another segment
+    assert reserve(last, MICRO, first=first).first_reserved_bytes < 1.25 * last.peak_bytes(MICRO)

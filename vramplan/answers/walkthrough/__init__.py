@@ -35,7 +35,8 @@ TEXTBOOK_ALONE = ("activation_model", "activation_bytes", "checkpoint_factor")
 REPLAY_ALONE = (
     *("attention", "dropout", "hold_outputs", "use_cache", "loss", "optimizer_implementation", "reserve", "runtime"),
     *("optimizer_in_backward", "max_gradient_norm", "ema", "target_length"),
-    *("gpu_free", "pytorch_version", "transformers_version", "litgpt_version", "cuda_module_loading"),
+    *("gpu_free", "pytorch_version", "transformers_version", "litgpt_version", "deepspeed_version"),
+    "cuda_module_loading",
 )
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
 # a warning about one step alone

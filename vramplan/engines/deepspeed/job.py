@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from vramplan.catalog.fields import shown
 from vramplan.engines.deepspeed.drives import check_parameter_drive, drive_buffers, drives_to_dict, parameter_drive
 from vramplan.job.behaviour import JobBehaviour, SharingBehaviour, under
+from vramplan.values.machine import Runtime
 from vramplan.values.parallel import DDP, ZERO_STAGES, Sharded, Zero
 
 if TYPE_CHECKING:
@@ -36,6 +39,13 @@ Source: transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrain
 
 REPLICAS = "zero0"
 STAGE_0 = "DeepSpeed without ZeRO (stage 0) was read in its source and never traced"
+
+KEY = "deepspeed_version"
+RELEASE = re.compile(r"v?(\d{1,2})\.(\d{1,2})\.(\d{1,2})", re.ASCII)
+OLDEST = (0, 9, 0)  # of which it was read how weights are put together
+NAMES = {"pytorch_version": "PyTorch", "transformers_version": "Transformers"}
+# of March 2026, as DeepSpeed 0.18.7: who names an older one has a DeepSpeed of its time
+OF_ITS_TIME = {"pytorch_version": (2, 11), "transformers_version": (5, 3)}
 
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
 ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
@@ -69,6 +79,7 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
             overlap_comm=overlap,
             allgather_bucket_size=given.get("allgather_bucket_size"),
             contiguous_gradients=contiguous,
+            flat_on_device=_is_flat_on_device(resolver, kind),
             memory_efficient_linear=given.get(LINEAR) is not False,
             drive_buffers=drive_buffers(resolver, fields, given, kind),
             parameter_drive=parameter_drive(resolver, fields, given, kind),
@@ -76,6 +87,35 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
             beside=_sizes_beside(resolver, sizes) if kind == "zero3" else None,
         ),
     )
+
+
+def _is_flat_on_device(resolver: Resolver, kind: str) -> bool:
+    """Whether stages 1 and 2 put the weights together there, which a release decides."""
+    raw = resolver.raw
+    since = Runtime.flat_on_device_since if resolver.runtime is None else resolver.runtime.flat_on_device_since
+    named = raw.deepspeed_version
+    if named is not None:
+        match = RELEASE.fullmatch(named.strip())
+        found = None if match is None else tuple(int(one) for one in match.groups())
+        if found is None:
+            resolver.fields.problem(
+                KEY, f"{shown(named)} is no release of DeepSpeed", hint='three numbers, as in "0.18.6"'
+            )
+        elif found < OLDEST:
+            hint = f"{'.'.join(map(str, OLDEST))} or later; or leave it out"
+            resolver.fields.refuse(KEY, f"{named} is not modelled", hint=hint)
+        return found is None or found >= since
+    for key, first in OF_ITS_TIME.items():
+        other = getattr(raw, key)
+        if kind != "zero3" and other is not None and _release(other) < first:
+            release = ".".join(map(str, since))
+            resolver.assume(KEY, f"before {release}", f"of the time of {NAMES[key]} {other}")
+            return False
+    return True
+
+
+def _release(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
 def _sizes_beside(resolver: Resolver, sizes: dict[str, int]) -> tuple[int, int] | None:
@@ -127,9 +167,12 @@ def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
 def only_with_zero(resolver: Resolver) -> None:
     """Refuse switches of ZeRO without ZeRO."""
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    stages = ", ".join(ZERO_STAGES)
     for key in resolver.raw.zero or ():
-        stages = ", ".join(ZERO_STAGES)
         fields.refuse(key, f"belongs to parallel.sharding {stages}", hint="leave it out, or --sharding zero2")
+    if resolver.raw.deepspeed_version is not None:
+        message = f"it decides nothing but with parallel.sharding {stages}"
+        resolver.fields.refuse(KEY, message, hint="leave it out, or --sharding zero2")
 
 
 class DeepSpeedJob(JobBehaviour):

@@ -24,6 +24,8 @@ MOMENTS = 2  # of Adam
 class Offloaded(ZeroIteration):
     """The walk of one iteration whose step is on the host."""
 
+    steps_on_host = True
+
     def __init__(self, *arguments: object) -> None:
         self.norms: list[Tensor] = []
         super().__init__(*arguments)  # type: ignore[arg-type]

@@ -104,6 +104,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         own_adam=_is_fused_adam(setup),
         bounds_norm=setup.max_gradient_norm is not None,
         steps=_steps_of(setup),
+        flat_on_device=setup.sharding.zero.flat_on_device,
     )
     if setup.offload:
         return Offloaded(tape, policy, order)

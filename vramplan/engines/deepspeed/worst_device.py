@@ -39,6 +39,7 @@ class WorstDevicePolicy(NamedTuple):
     bounds_norm: bool = False  # gradients are clipped by the norm, which is taken in any case
     steps: tuple[str, str] | None = None  # PyTorch's optimizer and its implementation; None: a kernel of another's
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
+    flat_on_device: bool = True  # the weights are put together on the device, else on the host
 
 
 class DeviceHoldings(NamedTuple):

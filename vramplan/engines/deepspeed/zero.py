@@ -20,6 +20,7 @@ from typing import Any
 
 from vramplan.engines.deepspeed.layout import Flush, Layout, flushes
 from vramplan.engines.deepspeed.order import Order
+from vramplan.engines.deepspeed.start import Weight, start_of_stages_1_and_2
 from vramplan.engines.deepspeed.worst_device import DeviceHoldings, Worst, WorstDevicePolicy
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.elementwise import mul_scalar
@@ -75,6 +76,7 @@ class ZeroIteration(Shards):
 
     clips = True  # the norm of all gradients is taken whether they are clipped or not
     divides_loss = True
+    steps_on_host = False
 
     def __init__(self, tape: Tape, policy: WorstDevicePolicy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
@@ -105,6 +107,7 @@ class ZeroIteration(Shards):
         self.outside: list[Parameter] = []  # what is trained in no block, as it was made
         self.padding: Tensor | None = None
         self.losses: list[Tensor] = []
+        self.stepped: list[int] = []  # the flat gradient, as a storage
         if policy.accumulating and not policy.partitions_gradients:
             tape.enlist(Accumulation, Resident())
 
@@ -407,6 +410,8 @@ class ZeroIteration(Shards):
         self.fp32: Tensor | None = flat
         if self.policy.dtype is not FP32:
             self.fp32 = tape.new("_to_copy", (layout.part,), FP32, False, category="gradients")
+        if self.fp32 is not None and self.fp32.storage is not None:
+            self.stepped.append(self.fp32.storage.index)
         del flat
         self.let_own_go()
         if self.policy.bounds_norm:
@@ -469,5 +474,17 @@ class ZeroIteration(Shards):
         self.outside.clear()
 
     def annotate(self, record: Record) -> None:
-        """Which device holds most, from when on."""
+        """Which device holds most, from when on; and what the allocator alone has to know."""
         record.looked_at = tuple(self.looked_at)
+        if self.tape.unrolled:
+            record.stated_behind = tuple(self.stepped)
+            weights = [
+                Weight(one.stored_bytes, one.stored_bytes, one.node is not None or one.idle)
+                for one in self.tape.parameters
+                for _ in range(one.copies)
+            ]
+            layout, dtype = self.layout, self.policy.dtype
+            on_device, on_host = self.policy.flat_on_device, self.steps_on_host
+            record.start = start_of_stages_1_and_2(
+                weights, layout.padded, layout.part, dtype, flat_on_device=on_device, steps_on_host=on_host
+            )

@@ -14,6 +14,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
+from vramplan.engines.deepspeed.start import Weight, start_of_stage_3
 from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.zero import (
     COMMUNICATION,
@@ -28,8 +29,9 @@ from vramplan.engines.deepspeed.zero3_reference import Again3, Reference3
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.record import StandingState
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.start import Start
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
 
@@ -49,6 +51,7 @@ class Zero3(Turning, Shards):
         self.linear_is_function = policy.zero.memory_efficient_linear
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
+        self.stepped: list[int] = []  # the flat gradient of each group, as a storage
 
     # ------------------------------------------------------------------------------------------------ the model
     hosts_parameters = False
@@ -140,30 +143,37 @@ class Zero3(Turning, Shards):
         if not self.policy.zero.contiguous_gradients:
             self.unmoved.append(parameter)
         elif self.filled + parameter.elements <= limit:
-            parameter.grad = None
+            self._copied_away(parameter)
         else:
             self.large = parameter
         self.bucket.append(self._number(parameter))
         self.filled += parameter.elements
 
+    def _copied_away(self, parameter: Parameter) -> None:
+        """The stream of the reductions copies a gradient, so its memory is free when that has come so far."""
+        if parameter.grad is not None:
+            self.tape.freed_late(parameter.grad)
+        parameter.grad = None
+
     def _reduce(self) -> None:
         """Source: coalesced_collectives.py, reduce_scatter_coalesced."""
         self.reductions += 1
+        self.tape.waits_for_device()
         shards, sizes = self.policy.shards, [self.sizes[one] for one in self.bucket]
         copy: Tensor | None = None
         if len(sizes) > 1 or sizes[0] % shards:
             padding = [
                 tensor for size in sizes if size % shards for tensor in self._padding(size, -(-size // shards), shards)
             ]
-            copy = self._new("cat", sum(-(-size // shards) for size in sizes) * shards, COMMUNICATION)
+            copy = self._apart("cat", sum(-(-size // shards) for size in sizes) * shards, COMMUNICATION)
             del padding
         self.keep_own(sorted(self.bucket))
         del copy
         if self.large is not None:
-            self.large.grad = None
+            self._copied_away(self.large)
             self.large = None
         for one in self.unmoved:  # partition_grads, one by one
-            one.grad = None
+            self._copied_away(one)
         self.unmoved.clear()
         self.bucket.clear()
         self.filled = 0
@@ -172,13 +182,13 @@ class Zero3(Turning, Shards):
         """What makes the parts of a gradient equal: one tensor for each device that has less of it than others."""
         whole, rest = divmod(size, part)
         if rest:
-            yield self._new("empty", part - rest, COMMUNICATION)
+            yield self._apart("empty", part - rest, COMMUNICATION)
         empty = shards - whole - (rest > 0)
         if empty > MOST_PADDING and not self.tape.unrolled:  # thousands of devices: equal ones are one event
             yield self.tape.several("empty", (part,), self.policy.dtype, empty, COMMUNICATION)
         else:
             for _ in range(empty):
-                yield self._new("empty", part, COMMUNICATION)
+                yield self._apart("empty", part, COMMUNICATION)
 
     def keep_own(self, members: Sequence[int]) -> None:
         """The device's parts of averaged gradients go into a buffer that is there already."""
@@ -248,6 +258,8 @@ class Zero3(Turning, Shards):
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
             if self.policy.dtype is not FP32:
                 flat = tape.new("_to_copy", (group,), FP32, False, category="gradients")
+            assert flat.storage is not None
+            self.stepped.append(flat.storage.index)
             if self.policy.bounds_norm:
                 scale_by_norm(tape)
             step_flat(tape, group, self.policy.steps)
@@ -319,3 +331,20 @@ class Zero3(Turning, Shards):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.numbers.clear()
+
+    hosted_words: frozenset[str] = frozenset()  # what of the states is on the host
+
+    def annotate(self, record: Record) -> None:
+        """What the allocator alone has to know."""
+        if self.tape.unrolled:
+            record.stated_behind = tuple(self.stepped)
+            record.start = self._start()
+
+    def _start(self) -> Start | None:
+        itemsize = self.policy.dtype.itemsize
+        weights = [
+            Weight(rounded(whole * itemsize), rounded(part * itemsize), one not in self.frozen)
+            for one, (whole, part) in enumerate(zip(self.wholes, self.parts, strict=True))
+        ]
+        bucket = sum(state.at(1) for state in self._bucket_states(itemsize))
+        return start_of_stage_3(weights, self.groups(), self.policy.dtype, bucket, offload=self.hosted_words)

@@ -39,6 +39,16 @@ class NoTape:
     def several(self, *given: Any) -> None:
         """There is none."""
 
+    def on_another_stream(self, tensor: Any) -> Any:
+        """There is none."""
+        return tensor
+
+    def freed_late(self, tensor: Any, *, in_forward: bool = True) -> None:
+        """There is none."""
+
+    def waits_for_device(self) -> None:
+        """There is none."""
+
 
 class Handle:
     """One collective: the buffer that it writes lives until each of its parameters has been waited for."""
@@ -135,7 +145,8 @@ class Gathered(Observer):
         elements = [0, 0]
         for one in wanted:
             elements[one in self.eight_bits] += self.parts[one] * shards
-        handle = Handle(sorted(wanted), [self._new("all_gather", size, COMMUNICATION) for size in elements if size])
+        buffers = [self._apart("all_gather", size, COMMUNICATION) for size in elements if size]
+        handle = Handle(sorted(wanted), buffers)
         for one in wanted:
             self.coming[one] = handle
 
@@ -162,10 +173,15 @@ class Gathered(Observer):
             return
         if len(handle.members) == 1:
             self.tape.relabel(handle.buffers[0], GATHERED)
-            self.whole[handle.members[0]] = handle.buffers[0]
+            self._receive(handle.members[0], handle.buffers[0])
             return
         for one in handle.members:
-            self.whole[one] = self._new("cat", self.wholes[one], GATHERED)
+            self._receive(one, self._apart("cat", self.wholes[one], GATHERED))
+
+    def _receive(self, one: int, whole: Tensor) -> None:
+        self.whole[one] = whole
+        if one not in self.frozen:
+            self.tape.freed_late(whole, in_forward=False)
 
     def _let_go(self) -> None:
         """The module is over: its parameters go, but for those that are needed again soon.
@@ -229,6 +245,13 @@ class Gathered(Observer):
     def frozen_bytes(self) -> int:
         """The parts of what is not trained, each a tensor of its own."""
         return sum(rounded(self.parts[one] * self.policy.dtype.itemsize) for one in self.frozen)
+
+    def _apart(self, operator: str, elements: int, category: str) -> Tensor:
+        """What a collective works with: a stream of its own is current then.
+
+        Source: partitioned_param_coordinator.py, __allgather_stream; stage3.py, reduce_and_partition_stream.
+        """
+        return self.tape.on_another_stream(self._new(operator, elements, category))
 
     def _new(self, operator: str, elements: int, category: str) -> Tensor:
         return self.tape.new(operator, (elements,), self.policy.dtype, False, category=category)

@@ -52,6 +52,7 @@ class Offloaded3(Zero3):
     ) -> None:
         super().__init__(tape, policy, order, plan)
         self.hosts_parameters, self.accumulating = "parameters" in words, accumulating
+        self.hosted_words = frozenset(words)
         self.gathered = 0  # elements of the device's parts that came from the host
         self.came = 0  # of small parameters that one device has by itself
         self.on_drive = self._members_on_drive()
@@ -158,6 +159,7 @@ class Offloaded3(Zero3):
 
     def annotate(self, record: Record) -> None:
         """What is on the host."""
+        super().annotate(record)
         record.host_states = self.hosted
 
     def host_states(self, small: int) -> HostStates:

@@ -48,7 +48,8 @@ def sharding_under_llmc(resolver: Resolver, model: ModelShape | None) -> Sharded
 LACKED_BY_A_LOOP_IN_C = (
     *("compile", "padding", "packing", "ema", "grad_scaler", "hold_outputs", "use_cache", "optimizer_in_backward"),
     *("checkpoint_reentrant", "label_smoothing", "eval_batch_size", "generation_batch_size", "generation_length"),
-    *("pytorch_version", "transformers_version", "litgpt_version", "cuda_module_loading", "allocator"),
+    *("pytorch_version", "transformers_version", "litgpt_version", "deepspeed_version"),
+    *("cuda_module_loading", "allocator"),
 )
 EVERY_WEIGHT = "leave it out, as it trains every weight; or another --runtime"
 

@@ -257,6 +257,16 @@ MACHINE_ROWS = (
         section=SUBJECT,
     ),
     Option(
+        "deepspeed_version",
+        TEXT,
+        "DeepSpeed version, e.g. 0.18.6: before 0.18.7 stages 1 and 2 put the weights together on the host.",
+        usual="`null`: today's, or of the time of the PyTorch or Transformers that is named",
+        note="With ZeRO; [what a release changes](versions.md).",
+        metavar="X.Y.Z",
+        panel=DEVICES,
+        section=SUBJECT,
+    ),
+    Option(
         "cuda_module_loading",
         WORD,
         "When the CUDA context loads its kernels, as CUDA_MODULE_LOADING.",

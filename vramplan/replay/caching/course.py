@@ -43,7 +43,7 @@ class Course(NamedTuple):
         record = self.record
         if not record.awaited:
             return self
-        requests = with_late_ends(self.requests, record.awaited, record.operators)
+        requests = with_late_ends(self.requests, record.awaited, record.operators, record.waits)
         begins = requests if self.first is None else self.first_requests
         return self._replace(requests=requests, first_requests=begins)
 
@@ -124,4 +124,6 @@ def with_workspaces(
 def _streams_of(record: Record, micro_batch_size: int) -> dict[int, str]:
     """The stream of each storage that is not on the model's own."""
     apart = record.elsewhere | record.without_a_block(micro_batch_size)
-    return {index: GATHERING if record.operators[index] in GATHERED else REDUCING for index in apart}
+    operators, categories = record.operators, record.categories
+    gathers = (index for index in apart if operators[index] in GATHERED or categories[index] == "gathered")
+    return dict.fromkeys(apart, REDUCING) | dict.fromkeys(gathers, GATHERING)

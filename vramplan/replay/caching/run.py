@@ -17,6 +17,7 @@ from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exc
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.caching.course import REDUCING, Course, Records, with_workspaces
 from vramplan.replay.record import Record, Requests
+from vramplan.replay.start import Start
 from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
 
@@ -100,6 +101,7 @@ class SimulatedRun:
         self.phase = "start"
         self.operator = "weights"
         self.left: dict[str, list[Block]] = {}  # by name, what an iteration leaves to the next
+        self.stays: list[int] = []  # requests that are never freed: states that a step makes
         every = (*others, (record, first))
         self.courses = [Course.of(one, micro_batch_size, settings, is_turned=is_turned) for one in every]
         self.at_once: Callable[[], SimulatedRun] | None = None  # the run that waits for what other streams use
@@ -205,6 +207,21 @@ class SimulatedRun:
         (`reset_peak_memory_stats` sets the peak to what is reserved); what was allocated is not counted.
         """
         allocator, record = self.allocator, self.record
+        if record.start is None:
+            self._load()
+        else:
+            self._begin(record.start)
+        for size in self.workspaces[len(self.kept) :]:  # of a thread that multiplies by another library
+            allocator.malloc(size)
+        whole = sum(state.at(self.micro) for state in record.states if state.category == "optimizer")
+        others = whole - sum(sum(sizes) for sizes in record.state_bytes)
+        if record.state_bytes and others > 0:  # what all parameters share
+            allocator.malloc(others)
+        allocator.peak_allocated_bytes = allocator.allocated_bytes
+
+    def _load(self) -> None:
+        """One weight after the other, and what lives beside them."""
+        allocator, record = self.allocator, self.record
         sources = record.load_bytes or ((),) * len(record.weight_bytes)
         for size, before in zip(record.weight_bytes, sources, strict=True):
             loaded = [allocator.malloc(one) for one in before]
@@ -227,19 +244,48 @@ class SimulatedRun:
                 size = state.at(self.micro) // state.copies
                 if size:
                     allocator.malloc(size, stream)
-        for size in self.workspaces[len(self.kept) :]:  # of a thread that multiplies by another library
-            allocator.malloc(size)
-        whole = sum(state.at(self.micro) for state in record.states if state.category == "optimizer")
-        others = whole - sum(sum(sizes) for sizes in record.state_bytes)
-        if record.state_bytes and others > 0:  # what all parameters share
-            allocator.malloc(others)
-        allocator.peak_allocated_bytes = allocator.allocated_bytes
+
+    def _begin(self, start: Start) -> None:
+        """What the program says that it does, and what lives beside that."""
+        allocator, record = self.allocator, self.record
+        blocks: dict[int, Block] = {}
+        is_short = allocator.limit_bytes < start.needed_bytes
+        for event in start.if_short if is_short else start.events:
+            if event is None:
+                allocator.empty_cache()
+            elif event < 0:
+                allocator.free(blocks.pop(~event))
+            else:
+                blocks[event] = allocator.malloc(start.sizes[event])
+        made = sum(start.sizes[number] for number in blocks)
+        for state in record.states:
+            if state.category == "optimizer" and record.state_bytes:
+                continue
+            for _ in range(state.copies):
+                size = state.at(self.micro) // state.copies
+                known = min(size, made)
+                made -= known
+                if size > known:
+                    allocator.malloc(size - known)
 
     def _make_states(self) -> None:
         self.operator = "states"
         for each in self.record.state_bytes:
             for size in each:
                 self.allocator.malloc(size)
+
+    def _with_states(self, events: list[int], sizes: list[int]) -> list[int]:
+        """The events of a step, and behind the flat gradient of each group the states that it makes of that."""
+        record = self.record
+        made = dict(zip(record.stated_behind, record.state_bytes, strict=False))
+        found: list[int] = []
+        for event in events:
+            found.append(event)
+            for size in made.get(event, ()):
+                self.stays.append(len(sizes))
+                found.append(len(sizes))
+                sizes.append(self.allocator.settings.rounded(size))
+        return found
 
     def _iterate(self) -> Iterator[None]:
         """One iteration; behind those of all lengths come more of the longest."""
@@ -278,7 +324,10 @@ class SimulatedRun:
                 break
             self.phase = name
             if name == "step" and makes_states:
-                yield from self._unbroken(self._make_states)
+                if record.stated_behind:
+                    events = self._with_states(events, sizes)
+                else:
+                    yield from self._unbroken(self._make_states)
             try:
                 for part in _parts(events, apart):
                     event = part[0]
@@ -294,10 +343,14 @@ class SimulatedRun:
             except NoSegment:
                 born = self.allocator.asked
                 self.operator = record.operators[born] if born < len(record.operators) else "workspace"
+                if born in self.stays:
+                    self.operator = "states"
                 raise
         if requests is self.first_requests:
             for one in self.kept:
                 alive.pop(one, None)
+        for one in self.stays:
+            alive.pop(one, None)
         for one, what in leaves.items():
             if one in alive:
                 left[what].append(alive.pop(one))

@@ -107,7 +107,7 @@ class FlatParameters(FullyShard):
         (record_stream), and PyTorch 2.0, _unshard without a limit (limit_all_gathers).
         """
         if self.policy.gathers_ahead and tensor.storage is not None:
-            self.tape.unseen.awaited.add(tensor.storage.index)
+            self.tape.freed_late(tensor)
 
     def _copy_out(self, unit: GatheredUnit, *, in_forward: bool) -> None:
         """The collective writes to where the weights are."""

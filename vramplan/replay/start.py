@@ -1,0 +1,43 @@
+"""What a program asks the caching allocator for before its first iteration."""
+
+from __future__ import annotations
+
+from vramplan.tuples import NamedTuple
+
+Event = int | None
+"""The number of what is asked for, ~number of what is freed; None: free segments go back to the device."""
+
+
+class Start(NamedTuple):
+    """Requests in their order. What is not freed stays as long as the run does."""
+
+    sizes: tuple[int, ...]  # bytes of each
+    events: tuple[Event, ...]
+    needed_bytes: int = 0  # where the device has less:
+    if_short: tuple[Event, ...] = ()
+
+
+class Starting:
+    """Collects them."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.events: list[Event] = []
+
+    def make(self, size: int) -> int:
+        """Ask for so many bytes; its number."""
+        self.sizes.append(size)
+        self.events.append(len(self.sizes) - 1)
+        return len(self.sizes) - 1
+
+    def let_go(self, *numbers: int) -> None:
+        """They are used no more."""
+        self.events += [~one for one in numbers]
+
+    def pass_by(self, size: int) -> None:
+        """What is made and let go at once."""
+        self.let_go(self.make(size))
+
+    def give_back(self) -> None:
+        """torch.cuda.empty_cache()."""
+        self.events.append(None)
