@@ -17,10 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.measured.margins import ALONE, COVERED
+from tests.measured.margins import COVERED
 from tests.measured.margins import median as middle
-from tests.measured.new_peaks import NEW, UNSEEN, Answered, answered, jobs, table
-from vramplan.planner import bands
+from tests.measured.new_peaks import MARGINS, NEW, UNSEEN, Answered, answered, jobs, table
 from vramplan.replay.models import peaks_published, published
 
 FAMILIES = "family_peaks"
@@ -34,7 +33,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "accuracy-families.md"
 WHY = {
     "litgpt-hub-phi-3-full": "weights and gradients alone would take 15.3 GB, and two moments as much: the source "
     "contradicts its own settings",
-    "axolotl-mistral-small-3.1-vision-int8": "how long its samples are is not said",
 }
 """Why a peak lies outside, where the source tells."""
 
@@ -63,7 +61,7 @@ def is_held_undoubted(one: Answered) -> bool:
     """Whether the range would have the peak if the family were measured."""
     if not one.is_simulated or not one.run.is_doubted:
         return one.is_held
-    margin = bands.ALONE if one.run.kind == ALONE else bands.SEVERAL
+    margin = MARGINS[one.run.evidence]
     return one.run._replace(is_doubted=one.has_other_doubt).is_held(margin)
 
 

@@ -28,6 +28,7 @@ from vramplan.replay.models import peaks_published
 from vramplan.results.listings import ErrorStats, ValidateRow
 
 COVERED = 0.9
+COMPILED_TOO = ", compiled"
 ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or split the states"
 LADDERS = {"split": "bigscience-bf16-h13312-l82"}
 """Which runs a margin of the estimate is from."""
@@ -53,6 +54,11 @@ class Run(NamedTuple):
     def kind(self) -> str:
         """The class of evidence."""
         return SEVERAL if self.several else ALONE
+
+    @property
+    def evidence(self) -> str:
+        """The class of the product's margins."""
+        return f"{self.kind}{COMPILED_TOO if self.is_compiled else ''}"
 
     def ends(self, margin: Margin) -> tuple[float, float]:
         """The band that the margin of its class gives."""
@@ -161,8 +167,8 @@ def rest() -> tuple[int, int]:
 
 
 def held(of: Iterable[Run], margins: Margins) -> int:
-    """How many lie in their bands."""
-    return sum(run.is_held(margins[run.kind]) for run in of)
+    """How many lie in their bands; of compiled runs that of their own, if it is there."""
+    return sum(run.is_held(margins.get(run.evidence, margins[run.kind])) for run in of)
 
 
 def narrowest(of: Sequence[Run], covered: float = COVERED) -> Margin:
@@ -175,6 +181,16 @@ def narrowest(of: Sequence[Run], covered: float = COVERED) -> Margin:
     pair = next(pair for pair in pairs if sum(run.is_held(pair) for run in of) >= wanted)
     sources = len({run.source for run in of})
     return Margin(*(-(-end * (sources + 1) // sources) for end in (pair.below, pair.above)))
+
+
+def by_evidence(of: Iterable[Run]) -> Margins:
+    """The same, with compiled steps for themselves, whose margins are no less than traces of them ask for."""
+    found = tuple(of)
+    each = {run.evidence: [one for one in found if one.evidence == run.evidence] for run in found}
+    margins = {name: narrowest(mine) for name, mine in sorted(each.items())}
+    return {
+        name: margin.widest(COMPILED) if name.endswith(COMPILED_TOO) else margin for name, margin in margins.items()
+    }
 
 
 def by_class(of: Iterable[Run]) -> Margins:

@@ -291,9 +291,10 @@ def _margins() -> Iterator[str]:
     simulations = {
         "one device, and DDP": bands.ALONE,
         "states shared over devices, or the model split": bands.SEVERAL,
+        "one device, compiled": bands.ALONE_COMPILED,
+        "several, compiled": bands.SEVERAL_COMPILED,
         "one device, where the answer has a doubt": bands.simulated(several=False, compiled=False, doubted=True),
         "several, where it has one": bands.simulated(several=True, compiled=False, doubted=True),
-        "compiled, at least": bands.COMPILED,
     }
     for word, margin in simulations.items():
         yield _row(word, "simulated", f"{margin.below} % of reserved", f"{margin.above} % of reserved")
@@ -305,8 +306,8 @@ def _margins() -> Iterator[str]:
         "([the rule](accuracy-families.md#which-families-count-as-measured)), and where the states are under ZeRO 1 "
         "alone, of which none is published (the estimate is wide enough for both), where the job names a PyTorch "
         f"before {'.'.join(map(str, bands.READ_SINCE))}, and where the loss is that of a model's own code. What was "
-        f"never traced together adds {bands.COMPOSED.below} % at either end. The margin of compiled steps is from "
-        "[their traces](compile.md)."
+        f"never traced together adds {bands.COMPOSED.below} % at either end. The margins of compiled steps are no less "
+        "than [their traces](compile.md) ask for."
     )
     yield ""
 

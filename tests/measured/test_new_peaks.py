@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from tests.measured.margins import ALONE, SEVERAL
 from tests.measured.new_peaks import (
     COUNT,
     COUNT_SECOND,
     FIRST,
     FIRST_SECOND,
+    MARGINS,
     NEW,
     PAGE,
     SECOND,
@@ -21,7 +21,6 @@ from tests.measured.new_peaks import (
     page,
     ruled,
 )
-from vramplan.planner import bands
 
 
 @pytest.mark.contract
@@ -40,7 +39,7 @@ def test_each_says_where_it_is_from_and_what_is_printed_there(file: str, count: 
 def test_nine_of_ten_lie_in_ranges_whose_margins_follow_from_them() -> None:
     found = answered()
     assert sum(one.is_held for one in found) >= 0.9 * COUNT > FIRST["held"]
-    assert ruled() == {ALONE: bands.ALONE, SEVERAL: bands.SEVERAL}
+    assert ruled() == MARGINS
 
 
 @pytest.mark.truth

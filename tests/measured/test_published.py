@@ -14,6 +14,7 @@ from tests.measured import margins, own
 from tests.measured.compare import COUNTS, DIED, HERE, all_rows, beside_rates, rows, summary, unseen_rows
 from tests.measured.fitted import counted, counted_bands, every_pattern, is_band_fitted, is_fitted, matches
 from tests.measured.misses import MISSES, UNSEEN
+from tests.measured.new_peaks import MARGINS
 from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
 from vramplan.job import read_job_file
 from vramplan.planner import bands
@@ -96,15 +97,12 @@ def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulat
     assert bands.median_width <= WIDTHS[simulated]
 
 
-MARGINS = {margins.ALONE: bands.ALONE, margins.SEVERAL: bands.SEVERAL}
-
-
 @pytest.mark.truth
 def test_the_margins_of_the_simulation_hold_the_share_that_they_state() -> None:
     """The share alone: a case that is added may lie outside, and no constant has to follow it."""
     found = margins.runs()
     assert margins.held(found, MARGINS) >= 0.9 * len(found)
-    outside = [run.name for run in found if not run.is_held(MARGINS[run.kind])]
+    outside = [run.name for run in found if not run.is_held(MARGINS[run.evidence])]
     assert outside == [row.name for row in all_rows() if not row.in_band]
 
 
@@ -118,7 +116,7 @@ def test_no_margin_is_narrower_than_the_rule() -> None:
 def test_a_doubt_is_as_wide_as_unseen_runs_ask() -> None:
     """And the figures of the page about runs that nothing was chosen from are those of the bands themselves."""
     found = margins.unseen()
-    assert [run.is_held(MARGINS[run.kind]) for run in found] == [row.in_band for row in unseen_rows()]
+    assert [run.is_held(MARGINS[run.evidence]) for run in found] == [row.in_band for row in unseen_rows()]
     doubted = [run for run in found if run.several and run.is_doubted]
     assert doubted
     assert margins.held(doubted, MARGINS) >= 0.8 * len(doubted)

@@ -78,7 +78,7 @@ MOST_EVENTS = 12_500
 
 That is the replay of every block and two or three iterations of the allocator; of accumulation a second micro-step too.
 """
-TIMES_IF_OPEN = 4
+TIMES_IF_OPEN = 5
 """How many times as many where the estimate leaves open whether it fits, or says little: that is worth a few tenths of
 a second. Where devices share states, what is gathered and reduced lies between what stays: of five published runs of so
 many events the estimate was 17 % below to 4 % above the simulation, of others under ZeRO 3 up to 24 % below. Where
