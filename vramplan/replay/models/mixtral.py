@@ -75,7 +75,6 @@ class Block:
 class Mixtral(Llama):
     """MixtralForCausalLM, with its loss."""
 
-    peaks_published = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
