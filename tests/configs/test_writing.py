@@ -259,7 +259,7 @@ def test_torchtune_is_given_what_its_release_has(options: str, line: str, absent
     [
         ("axolotl", ("-g", "a100"), "--precision pure-bf16"),
         ("llama-factory", ("-g", "8xa100", "--sharding", "ddp"), "--weight-dtype fp32"),
-        ("megatron-lm", ("-g", "8xh200", "--sharding", "ddp", "--micro-batch", "32"), "--checkpointing full"),
+        ("megatron-lm", ("-g", "8xh200", "--sharding", "ddp", "--micro-batch", "40"), "--checkpointing full"),
     ],
 )
 def test_what_is_left_open_is_what_the_program_has_a_setting_for(

@@ -36,6 +36,7 @@ GIVEN: dict[str, Any] = {
     "transformers_version": "4.57",
     "label_smoothing": 0.1,
     "litgpt_version": "0.4.5",
+    "deepspeed_version": "0.18.6",
     "max_gradient_norm": 1.5,
     "offload": ["activations"],
     "optimizer_in_backward": True,

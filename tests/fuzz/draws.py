@@ -25,6 +25,7 @@ NUMBERS = ("2", "3", "4", "8", "64", "1000", "100000", "999999999")  # in a word
 TARGETS = ("q_proj", "v_proj", "c_attn", "query", "query_key_value", "down_proj", "fc1", "all-linear")
 TEXTS_OF = {
     "pytorch_version": ("1.12", "1.13", "2.0", "2.4", "2.6", "9.9"),
+    "deepspeed_version": ("0.18.6", "0.19.8", "0.8.0", "x"),
     "litgpt_version": ("0.4.5", "0.5.4", "0.5.13", "0.3.0", "x"),
     "transformers_version": ("4.40", "4.48", "4.53", "4.57", "5.0", "5.23", "3.9"),
     "bitsandbytes": ("0.41.1", "0.45.0", "0.49.2", "0.50.2", "1.0"),

@@ -45,6 +45,7 @@ WHY = {
     "trl-qwen3-14b-qlora-t4": "its checkpoint in 4 bits leaves layers in 16: 12.1 GiB were reserved when it was loaded",
     "fabric-*": "fp32 weights, gradients and moments of a quarter take 27 GB: the source contradicts its own settings",
     "titan-191-*": "its source reports these 16 GB as a regression of FSDP2 with tensor parallelism, mended since",
+    "llmc-309-*": "it kept two tensors more in each block then (docs/runtimes.md); with them it is within 1 %",
     "llama-recipes-70b-*": "the source prints less allocated than weights, gradients, states and a step need",
     "axolotl-llama-2-*": "a release of 2023, whose Transformers and PEFT were not read",
 }

@@ -42,7 +42,7 @@ OF_A_RUN = (
 )
 OF_A_MACHINE = (
     *("host_memory", "gpu_free", "pytorch_version", "transformers_version", "cuda_module_loading", "allocator"),
-    *("reserve", "expect", "litgpt_version"),
+    *("reserve", "expect", "litgpt_version", "deepspeed_version"),
     *("max_utilization", "global_batch_size"),
 )
 OF_OTHERS = (

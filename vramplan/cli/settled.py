@@ -36,11 +36,14 @@ def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
 
 
 def _refuse_settings_of_none(found: list[TypedOption]) -> None:
-    """Raise UsageError for a setting of an adapter beside an option that says that there is none."""
+    """Raise UsageError for a setting of an adapter beside a word that says that all is trained, as --full does.
+
+    `--adapter null` takes back what a file or the words before it say, whose settings count for nothing then.
+    """
     kinds = [one for one in found if one.parameter is not None and one.parameter.name == "adapter"]
     settings = [one for one in found if one.parameter is not None and one.parameter.name in LORA_SETTINGS]
     settings = [one for one in settings if not _is_nothing(one)]
-    if len(kinds) == 1 and _is_nothing(kinds[0]) and settings:
+    if len(kinds) == 1 and _is_nothing(kinds[0]) and kinds[0].value != "null" and settings:
         message = f"is a setting of an adapter, and with {kinds[0].shown} there is none"
         raise UsageError(message, key=settings[0].shown, hint="leave one of the two out")
 

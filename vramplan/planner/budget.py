@@ -25,13 +25,6 @@ FITTED_FROM = (
 # Without a caching allocator what is reserved is what was asked for. Above it is the workspace of cuDNN's attention,
 # which depends on the card and is made in the first step: "by default, cuDNN uses up to 256MiB" (llmc/cudnn_att.cpp).
 STATIC_HIGH_BYTES = 256 << 20
-# And tensors of other releases: four published runs of llm.c of May 2024 need 3 to 7 % more than the one that was read.
-STATIC_PERCENT = 8
-
-
-def static_limit(room_bytes: int) -> int:
-    """The most that a program without a caching allocator may allocate, so that it fits for certain."""
-    return max(0, room_bytes - STATIC_HIGH_BYTES) * 100 // (100 + STATIC_PERCENT)
 
 
 # PyTorch has a handle of cuBLAS for each thread that multiplies, and each has its workspace for good: forward runs in
@@ -114,7 +107,7 @@ def static_footprint(allocated_bytes: int, outside_bytes: int) -> Footprint:
         reserved=allocated_bytes,
         device=allocated_bytes + outside_bytes,
         low=allocated_bytes + -(-outside_bytes // 2),
-        high=-(-allocated_bytes * (100 + STATIC_PERCENT) // 100) + outside_bytes + STATIC_HIGH_BYTES,
+        high=allocated_bytes + outside_bytes + STATIC_HIGH_BYTES,
     )
 
 

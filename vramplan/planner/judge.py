@@ -21,13 +21,13 @@ from vramplan.planner.bands import (
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
+    STATIC_HIGH_BYTES,
     Footprint,
     allocated_limit,
     certain_limit,
     footprint,
     low_of,
     static_footprint,
-    static_limit,
 )
 from vramplan.planner.replays import Replays, kept
 from vramplan.planner.setups import setup_of, setup_of_stage, turns_images
@@ -110,7 +110,7 @@ class Judge:
         )
         if not job.runtime.caches:
             room = max(0, usable - outside)
-            high, low = static_limit(room), max(0, usable - -(-outside // 2))
+            high, low = max(0, room - STATIC_HIGH_BYTES), max(0, usable - -(-outside // 2))
             self.limits = Limits(high=high, low=low, device=room)
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py

@@ -367,7 +367,8 @@ def _notes(said: Sequence[str], width: int, most: int) -> list[Line]:
         else:
             missing += 1
     if missing and len(lines) < most:
-        more = f"{missing} {'more ' if lines else ''}{'note' if missing == 1 else 'notes'} with --details"
+        notes = "note" if missing == 1 else "notes"
+        more = f"{missing} more {notes} with --details" if lines else f"--details shows {missing} {notes} more"
         lines += paragraph("" if lines else "note", [Span(more, "note")], width)[: most - len(lines)]
     return lines
 

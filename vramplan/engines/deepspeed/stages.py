@@ -9,7 +9,7 @@ from vramplan.engines.deepspeed.in_place import InPlace
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
-from vramplan.engines.deepspeed.walk import VirtualTokens, order_of
+from vramplan.engines.deepspeed.walk import TokensAhead, order_of
 from vramplan.engines.deepspeed.worst_device import WorstDevicePolicy
 from vramplan.engines.deepspeed.zero import ZeroIteration
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
@@ -113,12 +113,12 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     return ZeroIteration(tape, policy, order)
 
 
-def _virtual_tokens(setup: Setup) -> VirtualTokens | None:
+def _virtual_tokens(setup: Setup) -> TokensAhead | None:
     """What comes before a text: a prefix is in the cache, and no part of the sequence."""
     if setup.adapter is None or not setup.adapter.virtual_tokens:
         return None
     number = setup.adapter.virtual_tokens if setup.adapter.kind in EMBEDDED_PROMPTS else 0
-    return VirtualTokens(number, partial(objective_of, setup))
+    return TokensAhead(number, partial(objective_of, setup))
 
 
 def _is_fused_adam(setup: Setup) -> bool:

@@ -40,7 +40,7 @@ def order_of(
     reentrant: bool = False,
     forward_alone: bool = False,
     linear_is_function: bool = True,
-    virtual_tokens: VirtualTokens | None = None,
+    virtual_tokens: TokensAhead | None = None,
 ) -> Order:
     """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
 
@@ -84,7 +84,7 @@ def _repeats(recipe: Recipe, trained: Trained) -> bool:
     return blocks_are_alike(shape, recipe.sequence_length, recipe.attention)
 
 
-class VirtualTokens(NamedTuple):
+class TokensAhead(NamedTuple):
     """Those that an adapter puts before a text."""
 
     number: int  # in the length of a sequence

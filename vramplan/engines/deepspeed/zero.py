@@ -148,7 +148,7 @@ class ZeroIteration(Shards):
         if self.tape.role(Accumulation).resident and parameter.node is not None:
             if self.later and not self.in_block:
                 self._stand_for(self.later[1:])
-            made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
+            made = self.tape.new("gradients", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
     def begin(self) -> None:
@@ -184,7 +184,7 @@ class ZeroIteration(Shards):
         found = [rounded(size * self.policy.dtype.itemsize) for size in sizes]
         if not self.tape.unrolled:
             found = [sum(found)] if found else []
-        return [self.tape.new("add_", (size,), BYTE, False, category="gradients") for size in found]
+        return [self.tape.new("gradients", (size,), BYTE, False, category="gradients") for size in found]
 
     def _numbers_outside(self) -> list[int]:
         return [one for one in self.order.made if self.order.places[one] is None]
@@ -195,7 +195,7 @@ class ZeroIteration(Shards):
         if later:
             itemsize = self.policy.dtype.itemsize
             size = sum(rounded(one * itemsize) for one in later)
-            self.of_later = self.tape.new("add_", (size,), BYTE, False, category="gradients")
+            self.of_later = self.tape.new("gradients", (size,), BYTE, False, category="gradients")
 
     def before_backward(self, loss: Tensor) -> Tensor:
         """The loss over the number of micro-steps, and scaled.

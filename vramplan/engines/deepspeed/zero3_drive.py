@@ -67,9 +67,6 @@ class Swapped3(Offloaded3):
             start += count
         return flat, frozenset(found)
 
-    def _start(self) -> None:
-        """What comes from a drive is not followed."""
-
     # -------------------------------------------------------------------------------------------- the parameters
     def _is_away(self, one: int) -> bool:
         """Nothing is gathered ahead that is not in a buffer."""

@@ -182,7 +182,7 @@ class Collectives(Shards):
             trained = [weight for weight in self._weights(unit) if weight.trained]
             kept = [(self._kept_shape(unit, weight), self.policy.reduce or weight.dtype) for weight in trained]
             unit.accumulated = [
-                self.tape.new("add_", shape, dtype, False, category="gradients") for shape, dtype in kept
+                self.tape.new("gradients", shape, dtype, False, category="gradients") for shape, dtype in kept
             ]
             self._were_there(unit.accumulated)
 

@@ -230,13 +230,13 @@ class FlatParameters(FullyShard):
         if self.policy.accumulated == SHARDS:
             if self.policy.gradients_go and self.is_trained(unit):
                 stored = self.policy.stored or dtype
-                unit.gradient = self.tape.new("add_", (own,), stored, False, category="gradients")
+                unit.gradient = self.tape.new("gradients", (own,), stored, False, category="gradients")
             return
         if self.policy.keeps_whole:
             unit.gathered = None if self.policy.reshards_after_forward else []  # among the states
             return
         if self.is_trained(unit):
-            unit.accumulated = [self.tape.new("add_", (total,), dtype, False, category="gradients")]
+            unit.accumulated = [self.tape.new("gradients", (total,), dtype, False, category="gradients")]
             self._were_there(unit.accumulated)
         if not self.policy.reshards_after_forward:
             gathered = self.tape.new("all_gather", (own * self.policy.shards,), dtype, False, category=GATHERED)

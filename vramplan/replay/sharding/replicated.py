@@ -65,7 +65,7 @@ class Replicated(Shards):
         if self.accumulated is not None and parameter.node is not None:
             if self.later and not self.in_block:
                 self._stand_for(self.later[1:])
-            made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
+            made = self.tape.new("gradients", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
     def after_accumulate(self, parameter: Parameter) -> None:
@@ -92,7 +92,7 @@ class Replicated(Shards):
     def _stand_for(self, later: list[int]) -> None:
         self.later, self.of_later = later, None
         if later:
-            self.of_later = self.tape.new("add_", (sum(later),), BYTE, False, category="gradients")
+            self.of_later = self.tape.new("gradients", (sum(later),), BYTE, False, category="gradients")
 
     def before_backward(self, loss: Tensor) -> Tensor:
         """Every weight is there."""

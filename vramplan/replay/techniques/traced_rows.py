@@ -6,24 +6,24 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6237 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6254 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
   fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met,
-  modernbert, modernbert_shared, modernbert_zero, moe, more_families, older_releases, optimizers, optimizers_more,
-  optimizers_more_shared, other_families, other_families_shared, other_families_zero, other_optimizers, padding,
-  pairs, pairs_beside, policy, precisions, preference, preference_shared, preference_zero, quantized, random,
-  replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  torchvision, turns, virtual_tokens, vision, whisper, whisper_shared, whisper_zero, zero, zero_adapters,
-  zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, older_releases, optimizers,
+  optimizers_more, optimizers_more_shared, other_families, other_families_shared, other_families_zero,
+  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, preference_zero,
+  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
+  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, torchvision, turns, virtual_tokens, vision, whisper, whisper_shared, whisper_zero, zero,
+  zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
   llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
   mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
@@ -118,18 +118,18 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2069 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2077 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
-  litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families, older_releases,
-  optimizers_more, other_families, other_families_shared, other_families_zero, other_optimizers, pairs, pairs_beside,
-  policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared, zero,
-  zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
+  older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, other_optimizers,
+  pairs, pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared,
+  zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
   mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
@@ -160,12 +160,12 @@ adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, mor
   other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite,
   minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next,
   qwen_moe
-adapter: p-tuning | 24 | virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama, mixtral, t5 | bart, bert,
-  cohere, gpt2, llama, mixtral, neox, t5
-adapter: prefix-tuning | 27 | virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2, llama, mixtral,
-  neox, olmoe
-adapter: prompt-tuning | 25 | virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox, llama, mixtral, t5 | bart,
-  bert, falcon, gemma, gpt2, llama, mixtral, neox, t5
+adapter: p-tuning | 31 | met_shared, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama, mixtral, t5 | bart,
+  bert, cohere, gpt2, llama, mixtral, neox, t5
+adapter: prefix-tuning | 31 | met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2,
+  llama, mixtral, neox, olmoe
+adapter: prompt-tuning | 31 | met_shared, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox, llama, mixtral,
+  t5 | bart, bert, falcon, gemma, gpt2, llama, mixtral, neox, t5
 adapter: randlora | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2,
   gpt2, llama, mixtral, phi
 adapter: vera | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2,
@@ -324,11 +324,11 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 912 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 934 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
-  images, liger, linear, master, met, modernbert, modernbert_shared, more_families, optimizers, optimizers_more,
-  optimizers_more_shared, other_optimizers, policy, precisions, preference_shared, preference_zero, replicated,
-  rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, optimizers,
+  optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, preference_shared, preference_zero,
+  replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
   tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, virtual_tokens, whisper,
   whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
@@ -384,8 +384,8 @@ optimizer: adafactor | 214 | adapted, adapter_kinds, adapters_more, block_kinds,
   deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, lfm2,
   lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, phi, qwen3_next,
   qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
-optimizer: adagrad | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adagrad | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: adagrad-32bit | 11 | other_optimizers | exaone4, gpt2, lfm2_moe, llama, mistral, olmo2, qwen2,
   qwen3_5_moe_text, qwen3_moe, t5 | exaone4, gpt2, lfm2_moe, llama, olmo2, qwen3_next, qwen_moe, t5
 optimizer: adagrad-8bit | 10 | other_optimizers | apertus, bert, gpt2, granite, lfm2_moe, llama, olmo3, phi,
@@ -402,21 +402,21 @@ optimizer: adam | 148 | adapted, adapters_more, frozen, fully_shard_more, halves
   nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
 optimizer: adamax | 17 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2 | bert,
   gemma2, gpt2, llama, mixtral
-optimizer: adamc | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adamc | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 55 | adapter_kinds, distilbert, flat_parameter, images, liger, modernbert, optimizers,
-  policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, whisper | bert, distilbert, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mllama, modernbert, nemotron_h, opt, qwen2,
-  qwen3_vl, qwen3_vl_moe, whisper | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
-  mistral3, mllama, modernbert, nemotron_h, opt, qwen3_vl, whisper
+optimizer: adamw-8bit | 56 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
+  optimizers, policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, whisper | bert, distilbert,
+  gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h,
+  opt, qwen2, qwen3_vl, qwen3_vl_moe, whisper | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, mistral3, mixtral, mllama, modernbert, nemotron_h, opt, qwen3_vl, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
-optimizer: adamw-optimi | 18 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2,
-  t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adamw-optimi | 21 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
+  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: adamw-paged | 30 | adapted, flat_parameter, images, liger, optimizers, policy, short_convolutions,
   state_spaces | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2,
   qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl, qwen_moe
@@ -430,14 +430,14 @@ optimizer: ademamix-8bit-paged | 15 | other_optimizers | bamba, bert, gemma, gpt
   qwen3_next, qwen_moe
 optimizer: ademamix-paged | 14 | other_optimizers | bert, cohere, gemma, helium, olmo2, phi, qwen2, qwen3_moe,
   stablelm, t5, vit, xlm-roberta | bert, cohere, gemma, helium, llama, olmo2, phi, qwen_moe, roberta, stablelm, t5, vit
-optimizer: adopt | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adopt | 15 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: apollo-adamw | 15 | other_optimizers, preference_shared | bamba, gemma, llama, olmo2, phi, qwen2, t5 |
   bamba, gemma, llama, olmo2, phi, t5
-optimizer: asgd | 16 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
-  llama, mixtral, t5
-optimizer: came | 13 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
-  llama, mixtral, t5
+optimizer: asgd | 20 | met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gpt2, llama, mixtral, t5
+optimizer: came | 17 | met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 |
+  bert, gpt2, llama, mixtral, t5
 optimizer: galore-adafactor | 29 | other_optimizers | bert, cohere2, deepseek_v2, gemma, gpt2, granitemoehybrid,
   jamba, llama, mixtral, olmo2, phi, qwen2, qwen2_moe, smollm3, stablelm, t5 | bert, cohere, deepseek, gemma, gpt2,
   granitemoehybrid, jamba, llama, mixtral, olmo2, phi, qwen_moe, stablelm, t5
@@ -452,8 +452,8 @@ optimizer: galore-adamw | 189 | block_kinds, galore, linear, other_optimizers, s
   phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 optimizer: galore-adamw-8bit | 14 | other_optimizers | bert, gemma, mixtral, phi, qwen2, t5 | bert, gemma, llama,
   mixtral, phi, t5
-optimizer: grokadamw | 12 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: grokadamw | 14 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: lamb | 29 | adapted, flat_parameter, optimizers, short_convolutions, state_spaces | bamba, bert,
   falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
@@ -464,8 +464,8 @@ optimizer: lion | 34 | adapted, block_kinds, flat_parameter, liger, linear, opti
   short_convolutions, state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, gpt_neo, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3 |
   bert, falcon_h1, gemma4, gpt2, gpt_neo, lfm2, lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next, qwen_moe
-optimizer: lion-8bit | 21 | other_optimizers | bart, bert, distilbert, gemma, gpt2, llama, mixtral, mllama, phi,
-  qwen2 | bart, bert, distilbert, gemma, gpt2, llama, mixtral, mllama, phi
+optimizer: lion-8bit | 22 | met_shared, other_optimizers | bart, bert, distilbert, gemma, gpt2, llama, mixtral,
+  mllama, phi, qwen2 | bart, bert, distilbert, gemma, gpt2, llama, mixtral, mllama, phi
 optimizer: lion-8bit-paged | 14 | other_optimizers | bert, deberta-v2, gpt2, granite, llama, minimax_m2, mistral4,
   mixtral, olmo, opt, phi3, qwen2, smollm3 | bert, deberta_v2, gpt2, granite, llama, minimax_m2, mistral4, mixtral,
   olmo, opt, phi3
@@ -482,8 +482,8 @@ optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, opti
   modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen3_next
 optimizer: nadam | 18 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
   llama, mixtral, t5
-optimizer: prodigy | 13 | optimizers_more | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 | bert, gemma2, gpt2,
-  llama, mixtral, t5
+optimizer: prodigy | 21 | met_shared, optimizers_more | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 | bert, gemma2,
+  gpt2, llama, mixtral, t5
 optimizer: radam | 15 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
   bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: rmsprop | 283 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
@@ -500,12 +500,12 @@ optimizer: rmsprop-32bit | 9 | other_optimizers | afmoe, gpt_neox, lfm2_moe, lla
   lfm2_moe, llama, neox, olmo2, opt, whisper
 optimizer: rmsprop-8bit | 15 | other_optimizers | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral,
   olmo, phi, qwen2 | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral, olmo, phi
-optimizer: schedule-free-adamw | 12 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2 | bert, gemma2, gpt2, llama, mixtral
-optimizer: schedule-free-radam | 15 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
-optimizer: schedule-free-sgd | 13 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: schedule-free-adamw | 15 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
+  llama, mixtral, qwen2 | bert, gemma2, gpt2, llama, mixtral
+optimizer: schedule-free-radam | 18 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
+  llama, mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: schedule-free-sgd | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
+  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deberta_v2, electra, families, frozen,
   fully_shard_more, fused_lora, halves, hosted, images, liger, litgpt_old, master, met, modernbert, moe,
   more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq, short_convolutions,
@@ -539,8 +539,8 @@ optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyua
   vit
 optimizer: sgd-momentum-8bit | 8 | other_optimizers | bart, ernie4_5, gpt2, gpt_neox, granite, granitemoehybrid,
   mllama, xlm-roberta | bart, ernie4_5, gpt2, granite, granitemoehybrid, mllama, neox, roberta
-optimizer: stable-adamw | 20 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox, llama,
-  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
+optimizer: stable-adamw | 23 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox,
+  llama, mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
 optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   fused_lora, galore, liger, linear, met, modernbert, optimizers, optimizers_more, other_optimizers, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, steps, tiled,
@@ -584,17 +584,17 @@ padding: right | 557 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilb
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 312 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared,
-  preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2, dbrx, deberta-v2,
-  deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium, lfm2, llama, llama under litgpt, mistral, mixtral, modernbert,
-  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen3, qwen3_next, roberta, smollm3, vit | arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, granite, helium, lfm2, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next,
-  roberta, vit
+parallel.fsdp_version: 1 | 317 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, older_releases,
+  optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2,
+  dbrx, deberta-v2, deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium, lfm2, llama, llama under litgpt,
+  mistral, mixtral, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_next, roberta, smollm3, vit | arcee, bert, bloom,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, lfm2, llama, llama under litgpt, mixtral, modernbert,
+  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen3_next, roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
@@ -609,70 +609,70 @@ parallel.sharding: ddp | 186 | dbrx_shared, deberta_v2_shared, distilbert_shared
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
   under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
   stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1133 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1139 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
-  litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared, preference_shared,
-  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee,
-  bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared,
+  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe,
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
+  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
+  smollm3, stablelm, starcoder2, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under
   torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, vit, whisper
-parallel.sharding: fsdp-grad-op | 311 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, optimizers_more_shared, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, arcee,
-  bamba, bert, bloom, cohere, cohere2, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
-  glm, glm4, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, lfm2, llama, mistral, mixtral, nemotron,
-  nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite,
+parallel.sharding: fsdp-grad-op | 314 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, lfm2, llama, mistral, mixtral,
+  nemotron, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, stablelm, vit | apertus, arcee, bamba, bert, bloom,
+  cohere, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite,
   granitemoehybrid, helium, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit
-parallel.sharding: zero1 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
-  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, mistral,
-  mixtral, modernbert, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, qwen3_vl, roberta, vit,
-  whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+parallel.sharding: zero1 | 96 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2,
+  electra, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
+  mistral, mixtral, modernbert, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, qwen3_vl, roberta,
+  vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
   whisper
-parallel.sharding: zero2 | 96 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
-  zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral, modernbert, olmo2, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, stablelm, t5, vit, whisper |
-  bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, stablelm, t5, vit, whisper
-parallel.sharding: zero3 | 245 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared, whisper_zero, zero,
-  zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx, deberta-v2, deepseek_v3, electra, ernie4_5,
-  falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero2 | 113 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma, gemma3_text,
+  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral, modernbert,
+  olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3,
+  stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+parallel.sharding: zero3 | 262 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx, deberta-v2, deepseek_v3,
+  electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4877 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 4880 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old,
-  lora_parts, losses, losses_more, masks, met, modernbert, modernbert_shared, moe, more_families, nanogpt,
+  lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe, more_families, nanogpt,
   older_releases, optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared,
   other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
   random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
@@ -699,26 +699,26 @@ precision: amp | 4877 | adapted, adapter_kinds, adapters, adapters_more, attenti
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 572 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
-  foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, modernbert_shared,
-  optimizers_more_shared, other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
-  titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt,
-  llama under torchtitan, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, starcoder2,
-  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama
-  under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt
-  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
+precision: fsdp | 573 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+  foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, met_shared,
+  modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba,
+  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite,
+  gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama
+  under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
+  starcoder2, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
+  glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama,
+  llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-precision: mixed | 1816 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+precision: mixed | 1851 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
-  generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
+  generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met_shared,
   modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
   preference, preference_zero, random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing,
   suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus,
@@ -735,35 +735,35 @@ precision: mixed | 1816 | adapters, attention, block_kinds, checkpoints, compile
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
   starcoder2, t5, vit, whisper
-precision: pure | 4071 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: pure | 4074 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  litgpt_old, lora_parts, losses, losses_more, masks, met, modded, modded_compiled, modernbert, modernbert_shared,
-  moe, more_families, older_releases, optimizers, optimizers_more, other_families, other_optimizers, padding, pairs,
-  pairs_beside, policy, precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet,
-  returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
-  vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
-  mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled, modernbert,
+  modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
+  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
+  random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
+  torchvision, turns, virtual_tokens, vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt
+  under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -877,21 +877,22 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1164 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1166 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
-  liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, modernbert_zero, more_families,
-  older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, pairs, pairs_beside,
-  preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
+  more_families, older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, pairs,
+  pairs_beside, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+  whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
@@ -902,8 +903,8 @@ activation_checkpointing: full + adapter: oft | 9 | adapted, optimizers_more, ot
   llama, olmo2, phi3, qwen3_next
 activation_checkpointing: full + adapter: over experts | 27 | adapters_more, fully_shard_more, linear, more_families,
   other_families, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-activation_checkpointing: full + adapter: p-tuning | 4 | virtual_tokens | mixtral, neox
-activation_checkpointing: full + adapter: prompt-tuning | 4 | virtual_tokens | mixtral, neox
+activation_checkpointing: full + adapter: p-tuning | 6 | met_shared, virtual_tokens | gpt2, llama, mixtral, neox
+activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtual_tokens | gpt2, mixtral, neox
 activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: vera | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + checkpoint_reentrant: true | 408 | adapted, block_kinds, checkpoints, dbrx,
@@ -972,8 +973,8 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 368 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master,
+activation_checkpointing: full + max_gradient_norm | 371 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
   modernbert_shared, more_families, optimizers, optimizers_more, policy, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
@@ -1003,7 +1004,7 @@ activation_checkpointing: full + optimizer: adafactor | 120 | adapted, adapters_
   frozen, halves, images, moe, more_families, optimizers, policy, precisions, quantized, random, short_convolutions,
   suite, tiles, torchvision, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, granite, lfm2_moe, llama, llava,
   mistral3, mixtral, mllama, qwen3_vl, qwen_moe, torchvision_vit, vit
-activation_checkpointing: full + optimizer: adagrad | 3 | optimizers_more | gemma2, gpt2, llama
+activation_checkpointing: full + optimizer: adagrad | 4 | met_shared, optimizers_more | gemma2, gpt2, llama
 activation_checkpointing: full + optimizer: adagrad-32bit | 3 | other_optimizers | gpt2, qwen3_next, qwen_moe
 activation_checkpointing: full + optimizer: adagrad-8bit | 2 | other_optimizers | bert, phi
 activation_checkpointing: full + optimizer: adalomo | 3 | other_optimizers | gemma, gpt2, phi
@@ -1012,12 +1013,13 @@ activation_checkpointing: full + optimizer: adam | 84 | adapted, adapters_more, 
   gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl,
   qwen3_vl, starcoder2, torchvision_vit, vit
 activation_checkpointing: full + optimizer: adamax | 2 | optimizers_more, optimizers_more_shared | gemma2, gpt2
-activation_checkpointing: full + optimizer: adamc | 2 | optimizers_more | bert, gemma2
+activation_checkpointing: full + optimizer: adamc | 3 | met_shared, optimizers_more | bert, gemma2, llama
 activation_checkpointing: full + optimizer: adamw-32bit | 4 | other_optimizers | bert, gpt2, llama, phi
-activation_checkpointing: full + optimizer: adamw-8bit | 26 | flat_parameter, images, liger, optimizers, precisions,
-  short_convolutions, tiles | gpt2, lfm2_moe, llama, mllama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-8bit | 27 | flat_parameter, images, liger, met_shared, optimizers,
+  precisions, short_convolutions, tiles | gpt2, lfm2_moe, llama, mixtral, mllama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-optimi | 4 | optimizers_more | gemma2, gpt2, llama
+activation_checkpointing: full + optimizer: adamw-optimi | 5 | met_shared, optimizers_more | gemma2, gpt2, llama,
+  mixtral
 activation_checkpointing: full + optimizer: adamw-paged | 12 | adapted, flat_parameter, images, liger, optimizers,
   short_convolutions | bert, gemma2, gpt2, lfm2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: ademamix | 4 | other_optimizers | cohere, electra, gemma, vit
@@ -1026,26 +1028,28 @@ activation_checkpointing: full + optimizer: ademamix-8bit-paged | 3 | other_opti
 activation_checkpointing: full + optimizer: ademamix-paged | 3 | other_optimizers | bert, gemma, vit
 activation_checkpointing: full + optimizer: adopt | 2 | optimizers_more | bert, gemma2
 activation_checkpointing: full + optimizer: apollo-adamw | 5 | other_optimizers | llama, olmo2
-activation_checkpointing: full + optimizer: asgd | 1 | optimizers_more_shared | llama
+activation_checkpointing: full + optimizer: asgd | 2 | met_shared, optimizers_more_shared | llama
+activation_checkpointing: full + optimizer: came | 1 | met_shared | mixtral
 activation_checkpointing: full + optimizer: galore-adafactor | 6 | other_optimizers | bert, gemma, llama, phi
 activation_checkpointing: full + optimizer: galore-adamw | 108 | galore, other_optimizers | apertus, arcee, bart,
   bert, bloom, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite,
   helium, hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
   roberta, t5, vit
 activation_checkpointing: full + optimizer: galore-adamw-8bit | 6 | other_optimizers | gemma, llama, phi, t5
-activation_checkpointing: full + optimizer: grokadamw | 1 | optimizers_more | gemma2
+activation_checkpointing: full + optimizer: grokadamw | 2 | met_shared, optimizers_more | gemma2, gpt2
 activation_checkpointing: full + optimizer: lamb | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: lars | 5 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 11 | flat_parameter, optimizers, short_convolutions | bert,
   lfm2_moe, llama
-activation_checkpointing: full + optimizer: lion-8bit | 6 | other_optimizers | bert, gemma, gpt2, mixtral
+activation_checkpointing: full + optimizer: lion-8bit | 7 | met_shared, other_optimizers | bert, gemma, gpt2, llama,
+  mixtral
 activation_checkpointing: full + optimizer: lion-8bit-paged | 5 | other_optimizers | bert, llama, mistral4, opt
 activation_checkpointing: full + optimizer: lion-paged | 4 | other_optimizers | llama, mixtral, phi, qwen_moe
 activation_checkpointing: full + optimizer: lomo | 11 | met, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 18 | optimizers, precisions, short_convolutions, state_spaces |
   bamba, bert, gpt2, lfm2_moe, llama
 activation_checkpointing: full + optimizer: nadam | 2 | optimizers_more | gpt2, llama
-activation_checkpointing: full + optimizer: prodigy | 3 | optimizers_more | gemma2, llama, mixtral
+activation_checkpointing: full + optimizer: prodigy | 6 | met_shared, optimizers_more | bert, gemma2, llama, mixtral
 activation_checkpointing: full + optimizer: radam | 1 | optimizers_more | gemma2
 activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_more, checkpoints, families, frozen,
   fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, precisions, preference_shared,
@@ -1054,11 +1058,11 @@ activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_mo
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: rmsprop-32bit | 1 | other_optimizers | opt
 activation_checkpointing: full + optimizer: rmsprop-8bit | 3 | other_optimizers | gemma, llama, phi
-activation_checkpointing: full + optimizer: schedule-free-adamw | 1 | optimizers_more | gemma2
-activation_checkpointing: full + optimizer: schedule-free-radam | 2 | optimizers_more, optimizers_more_shared |
-  gemma2, llama
-activation_checkpointing: full + optimizer: schedule-free-sgd | 2 | optimizers_more, optimizers_more_shared | gemma2,
-  gpt2
+activation_checkpointing: full + optimizer: schedule-free-adamw | 2 | met_shared, optimizers_more | gemma2, mixtral
+activation_checkpointing: full + optimizer: schedule-free-radam | 3 | met_shared, optimizers_more,
+  optimizers_more_shared | gemma2, llama
+activation_checkpointing: full + optimizer: schedule-free-sgd | 3 | met_shared, optimizers_more,
+  optimizers_more_shared | bert, gemma2, gpt2
 activation_checkpointing: full + optimizer: sgd | 326 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
   precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, taught_from_file, tiled_mlp, vision,
@@ -1075,7 +1079,8 @@ activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapte
   roberta, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + optimizer: sgd-momentum-32bit | 1 | other_optimizers | vit
 activation_checkpointing: full + optimizer: sgd-momentum-8bit | 1 | other_optimizers | gpt2
-activation_checkpointing: full + optimizer: stable-adamw | 3 | optimizers_more, optimizers_more_shared | gemma2, llama
+activation_checkpointing: full + optimizer: stable-adamw | 4 | met_shared, optimizers_more, optimizers_more_shared |
+  gemma2, gpt2, llama
 activation_checkpointing: full + optimizer_in_backward: true | 100 | adapted, checkpoints, galore, met, optimizers,
   optimizers_more, other_optimizers, policy, precisions | arcee, bert, gemma, gemma2, gpt2, granite, llama, mixtral,
   olmo2, phi, phi3, t5
@@ -1092,11 +1097,12 @@ activation_checkpointing: full + padding: right | 283 | block_kinds, decoders, f
   nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 172 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases,
-  optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, dbrx,
-  deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm, glm4, gpt2, llama, llama under litgpt,
-  mixtral, modernbert, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+activation_checkpointing: full + parallel.fsdp_version: 1 | 175 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
+  older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
+  bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm, glm4, gpt2, llama, llama
+  under litgpt, mixtral, modernbert, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
@@ -1105,9 +1111,9 @@ activation_checkpointing: full + parallel.sharding: ddp | 63 | dbrx_shared, debe
   rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
   dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama,
   minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 578 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: fsdp | 581 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
-  host_activations, litgpt, litgpt_flat, modernbert_shared, older_releases, optimizers_more_shared,
+  host_activations, litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared,
   other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
   titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared |
@@ -1117,56 +1123,58 @@ activation_checkpointing: full + parallel.sharding: fsdp | 578 | dbrx_shared, de
   torchtitan, llama under torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt
   under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit, whisper
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 125 | flat_adapters, flat_host, flat_parameter,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared,
-  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | arcee,
-  bert, gemma, gemma2, glm, glm4, gpt2, lfm2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero1 | 43 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, modernbert_zero, zero, zero_adapters | bert, dbrx, deberta_v2, electra, gemma,
-  gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 49 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, modernbert_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert,
-  bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, modernbert, neox, opt,
-  phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 112 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero,
-  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, dbrx, deberta_v2, deepseek,
-  electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
-  hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, modernbert, neox, olmo, olmoe, opt,
-  qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 126 | flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared,
+  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
+  sharded_units | arcee, bert, gemma, gemma2, glm, glm4, gpt2, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, roberta, vit
+activation_checkpointing: full + parallel.sharding: zero1 | 47 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, met_shared, modernbert_zero, zero, zero_adapters | bert, dbrx, deberta_v2,
+  electra, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, opt, phi3, qwen3_vl, qwen_moe,
+  roberta, vit
+activation_checkpointing: full + parallel.sharding: zero2 | 54 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, met_shared, modernbert_zero, tiled_mlp_shared, whisper_zero, zero,
+  zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3,
+  mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 116 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
+  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, dbrx,
+  deberta_v2, deepseek, electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert,
+  neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2244 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2245 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more,
-  met, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
-  other_families_shared, other_optimizers, padding, pairs, pairs_beside, precisions, preference, preference_shared,
-  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  taught, taught_from_file, tiled_mlp, tiles, torchvision, turns, virtual_tokens, vision, whisper, whisper_shared |
-  afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  met, met_shared, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more,
+  other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, precisions, preference,
+  preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns, virtual_tokens, vision,
+  whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 295 | dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + precision: fsdp | 296 | dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
-  host_activations, litgpt_flat, modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared,
-  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
-  sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, llama,
-  llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 936 | adapters, attention, block_kinds, checkpoints, compile,
+  host_activations, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared, other_families_shared,
+  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus,
+  arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense,
+  jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
+activation_checkpointing: full + precision: mixed | 949 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
-  fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
+  fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met_shared,
   modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
   preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared,
   tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
@@ -1175,16 +1183,16 @@ activation_checkpointing: full + precision: mixed | 936 | adapters, attention, b
   llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox,
   olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1837 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1838 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
   heads, hosted, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met,
-  modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
-  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
-  random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled,
+  met_shared, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more,
+  other_families, other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared,
+  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper,
   zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
@@ -1847,8 +1855,8 @@ adapter: lora + loss: fused | 26 | fused_lora, liger, other_optimizers, quantize
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 164 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  optimizers_more, other_optimizers, preference_zero, replicated, rounded, rounded_shared, sharded_bits,
+adapter: lora + max_gradient_norm | 170 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  met_shared, optimizers_more, other_optimizers, preference_zero, replicated, rounded, rounded_shared, sharded_bits,
   sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp,
   tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek, ernie4_5, gemma, gemma2, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt,
@@ -1864,13 +1872,13 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
   qwen3_vl, qwen_moe
-adapter: lora + optimizer: adagrad | 2 | optimizers_more | llama, t5
+adapter: lora + optimizer: adagrad | 3 | met_shared, optimizers_more | llama, t5
 adapter: lora + optimizer: adagrad-32bit | 2 | other_optimizers | exaone4, olmo2
 adapter: lora + optimizer: adalomo | 5 | other_optimizers | gpt2, llama
 adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
   gpt_oss, llama, llava, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + optimizer: adamax | 1 | optimizers_more | llama
-adapter: lora + optimizer: adamc | 1 | optimizers_more | bert
+adapter: lora + optimizer: adamc | 2 | met_shared, optimizers_more | bert
 adapter: lora + optimizer: adamw-32bit | 1 | other_optimizers | qwen3_next
 adapter: lora + optimizer: adamw-8bit | 8 | images, liger, short_convolutions | lfm2_moe, qwen3_vl
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
@@ -1879,20 +1887,22 @@ adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions |
 adapter: lora + optimizer: ademamix-8bit | 5 | other_optimizers | gpt2, llama
 adapter: lora + optimizer: ademamix-8bit-paged | 1 | other_optimizers | lfm2_moe
 adapter: lora + optimizer: adopt | 1 | optimizers_more | bert
-adapter: lora + optimizer: asgd | 3 | optimizers_more | bert, llama
+adapter: lora + optimizer: asgd | 4 | met_shared, optimizers_more | bert, llama
 adapter: lora + optimizer: galore-adamw | 1 | stepped_shared | neox
+adapter: lora + optimizer: grokadamw | 1 | met_shared | llama
 adapter: lora + optimizer: lamb | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
 adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: lion | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
 adapter: lora + optimizer: lion-8bit-paged | 2 | other_optimizers | olmo, phi3
 adapter: lora + optimizer: lion-paged | 1 | other_optimizers | nemotron
 adapter: lora + optimizer: nadam | 2 | optimizers_more | llama, mixtral
-adapter: lora + optimizer: prodigy | 1 | optimizers_more | bert
+adapter: lora + optimizer: prodigy | 3 | met_shared, optimizers_more | bert, llama
 adapter: lora + optimizer: radam | 2 | optimizers_more | bert, t5
 adapter: lora + optimizer: rmsprop | 41 | adapted, adapters_more, fully_shard_more, more_families, policy, quantized,
   short_convolutions | bart, clip, deepseek, glm4_moe, gpt_neo, lfm2_moe, llava, mixtral, nemotron_h, qwen_moe,
   resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: schedule-free-adamw | 2 | optimizers_more | bert, llama
+adapter: lora + optimizer: schedule-free-radam | 1 | met_shared | bert
 adapter: lora + optimizer: schedule-free-sgd | 2 | optimizers_more | gemma2, gpt2
 adapter: lora + optimizer: sgd | 60 | adapted, adapters_more, fused_lora, images, quantized, tiled_mlp,
   tiled_mlp_shared | bart, chatglm, clip, deepseek, exaone4, falcon, gemma, glm, glm4, llama, llava, mixtral, neox,
@@ -1904,7 +1914,7 @@ adapter: lora + optimizer: sgd-momentum | 155 | adapted, adapters, adapters_more
   phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
 adapter: lora + optimizer: sgd-momentum-8bit | 2 | other_optimizers | bart, ernie4_5
-adapter: lora + optimizer: stable-adamw | 2 | optimizers_more | gemma2, mixtral
+adapter: lora + optimizer: stable-adamw | 3 | met_shared, optimizers_more | gemma2, llama, mixtral
 adapter: lora + optimizer_in_backward: true | 24 | fused_lora, optimizers_more, other_optimizers, sharded_spaces,
   short_convolutions, state_spaces | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron,
   nemotron_h, qwen3_next
@@ -1921,8 +1931,8 @@ adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 34 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
   modernbert_shared, older_releases, replicated, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared |
   dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modernbert, opt, phi3, whisper
-adapter: lora + parallel.sharding: fsdp | 269 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  fully_shard_more, fused_lora_shared, litgpt, modernbert_shared, older_releases, other_families_shared,
+adapter: lora + parallel.sharding: fsdp | 270 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  fully_shard_more, fused_lora_shared, litgpt, met_shared, modernbert_shared, older_releases, other_families_shared,
   preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
   whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
@@ -1933,15 +1943,15 @@ adapter: lora + parallel.sharding: fsdp | 269 | dbrx_shared, deberta_v2_shared, 
 adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
   preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
   gemma, gemma2, gpt2, llama, neox, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero1 | 16 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, preference_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, gpt_oss, llama, mixtral,
-  modernbert, qwen3_next, qwen_moe
-adapter: lora + parallel.sharding: zero2 | 23 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2, electra, glm4_moe,
-  gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
-adapter: lora + parallel.sharding: zero3 | 70 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | afmoe, bert, dbrx,
-  deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
+adapter: lora + parallel.sharding: zero1 | 18 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  met_shared, modernbert_zero, preference_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, gpt_oss, llama,
+  mixtral, modernbert, qwen3_next, qwen_moe
+adapter: lora + parallel.sharding: zero2 | 26 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  met_shared, modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2,
+  electra, glm4_moe, gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
+adapter: lora + parallel.sharding: zero3 | 72 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  met_shared, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | afmoe,
+  bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox,
   olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
 adapter: lora + precision: amp | 915 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
@@ -1957,12 +1967,12 @@ adapter: lora + precision: amp | 915 | adapted, adapters, adapters_more, block_k
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 106 | flat_adapters, fully_shard_more, fused_lora_shared, modernbert_shared,
-  other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3n, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+adapter: lora + precision: fsdp | 107 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
+  modernbert_shared, other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma,
+  gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + precision: mixed | 114 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met_shared,
   modernbert_zero, other_families_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | afmoe, bert,
   dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
   hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo,
@@ -2158,14 +2168,23 @@ adapter: p-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
 adapter: p-tuning + loss: chunked | 1 | virtual_tokens | gpt2
 adapter: p-tuning + loss: fused | 1 | virtual_tokens | llama
 adapter: p-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
-adapter: p-tuning + max_gradient_norm | 1 | virtual_tokens | neox
+adapter: p-tuning + max_gradient_norm | 3 | met_shared, virtual_tokens | gpt2, llama, neox
 adapter: p-tuning + offload: activations | 1 | virtual_tokens | neox
 adapter: p-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
+adapter: p-tuning + optimizer: came | 1 | met_shared | gpt2
+adapter: p-tuning + optimizer: lion-8bit | 1 | met_shared | llama
 adapter: p-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
 adapter: p-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
 adapter: p-tuning + padding: right | 1 | virtual_tokens | gpt2
-adapter: p-tuning + precision: amp | 9 | virtual_tokens | bart, gpt2, llama, mixtral, neox
-adapter: p-tuning + precision: pure | 8 | virtual_tokens | bert, cohere, gpt2, mixtral, neox
+adapter: p-tuning + parallel.fsdp_version: 1 | 2 | met_shared | gpt2, llama
+adapter: p-tuning + parallel.sharding: fsdp | 1 | met_shared | gpt2
+adapter: p-tuning + parallel.sharding: fsdp-grad-op | 1 | met_shared | llama
+adapter: p-tuning + parallel.sharding: zero1 | 1 | met_shared | gpt2
+adapter: p-tuning + parallel.sharding: zero2 | 2 | met_shared | gpt2, llama
+adapter: p-tuning + parallel.sharding: zero3 | 2 | met_shared | gpt2, llama
+adapter: p-tuning + precision: amp | 10 | met_shared, virtual_tokens | bart, gpt2, llama, mixtral, neox
+adapter: p-tuning + precision: mixed | 5 | met_shared | gpt2, llama
+adapter: p-tuning + precision: pure | 9 | met_shared, virtual_tokens | bert, cohere, gpt2, mixtral, neox
 adapter: p-tuning + quantization: int8 | 1 | virtual_tokens | neox
 adapter: p-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
 adapter: p-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
@@ -2175,13 +2194,17 @@ adapter: prefix-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
 adapter: prefix-tuning + loss: chunked | 1 | virtual_tokens | gpt2
 adapter: prefix-tuning + loss: fused | 1 | virtual_tokens | llama
 adapter: prefix-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
-adapter: prefix-tuning + max_gradient_norm | 1 | virtual_tokens | neox
+adapter: prefix-tuning + max_gradient_norm | 3 | met_shared, virtual_tokens | llama, neox
 adapter: prefix-tuning + offload: activations | 1 | virtual_tokens | neox
 adapter: prefix-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
 adapter: prefix-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
 adapter: prefix-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
 adapter: prefix-tuning + padding: right | 1 | virtual_tokens | gpt2
+adapter: prefix-tuning + parallel.sharding: zero1 | 1 | met_shared | llama
+adapter: prefix-tuning + parallel.sharding: zero2 | 2 | met_shared | llama, mixtral
+adapter: prefix-tuning + parallel.sharding: zero3 | 1 | met_shared | gpt2
 adapter: prefix-tuning + precision: amp | 10 | virtual_tokens | gpt2, llama, mixtral, neox
+adapter: prefix-tuning + precision: mixed | 4 | met_shared | gpt2, llama, mixtral
 adapter: prefix-tuning + precision: pure | 8 | virtual_tokens | gpt2, llama, mixtral, neox, olmoe
 adapter: prefix-tuning + quantization: int8 | 1 | virtual_tokens | neox
 adapter: prefix-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
@@ -2193,14 +2216,20 @@ adapter: prompt-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
 adapter: prompt-tuning + loss: chunked | 1 | virtual_tokens | gpt2
 adapter: prompt-tuning + loss: fused | 1 | virtual_tokens | llama
 adapter: prompt-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
-adapter: prompt-tuning + max_gradient_norm | 1 | virtual_tokens | neox
+adapter: prompt-tuning + max_gradient_norm | 5 | met_shared, virtual_tokens | gpt2, llama, mixtral, neox
 adapter: prompt-tuning + offload: activations | 1 | virtual_tokens | neox
-adapter: prompt-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
+adapter: prompt-tuning + optimizer: adamw-8bit | 2 | met_shared, virtual_tokens | llama, mixtral
 adapter: prompt-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
 adapter: prompt-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
 adapter: prompt-tuning + padding: right | 1 | virtual_tokens | gpt2
-adapter: prompt-tuning + precision: amp | 9 | virtual_tokens | gemma, gpt2, llama, mixtral, neox
-adapter: prompt-tuning + precision: pure | 8 | virtual_tokens | bert, falcon, gpt2, mixtral, neox
+adapter: prompt-tuning + parallel.fsdp_version: 1 | 3 | met_shared | gpt2, llama, mixtral
+adapter: prompt-tuning + parallel.sharding: fsdp | 2 | met_shared | gpt2, llama
+adapter: prompt-tuning + parallel.sharding: fsdp-grad-op | 1 | met_shared | mixtral
+adapter: prompt-tuning + parallel.sharding: zero2 | 2 | met_shared | llama, t5
+adapter: prompt-tuning + parallel.sharding: zero3 | 1 | met_shared | mixtral
+adapter: prompt-tuning + precision: amp | 10 | met_shared, virtual_tokens | gemma, gpt2, llama, mixtral, neox
+adapter: prompt-tuning + precision: mixed | 1 | met_shared | mixtral
+adapter: prompt-tuning + precision: pure | 9 | met_shared, virtual_tokens | bert, falcon, gpt2, llama, mixtral, neox
 adapter: prompt-tuning + quantization: int8 | 1 | virtual_tokens | neox
 adapter: prompt-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
 adapter: prompt-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
@@ -3069,28 +3098,29 @@ max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded
 max_gradient_norm + optimizer: adadelta | 2 | optimizers_more | llama, mixtral
 max_gradient_norm + optimizer: adafactor | 12 | images, optimizers, precisions, short_convolutions, tiles,
   torchvision | bert, lfm2, llama, mistral3, mllama, torchvision_vit
-max_gradient_norm + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | llama
+max_gradient_norm + optimizer: adagrad | 4 | met_shared, optimizers_more, optimizers_more_shared | llama
 max_gradient_norm + optimizer: adagrad-32bit | 2 | other_optimizers | olmo2
 max_gradient_norm + optimizer: adagrad-8bit | 2 | other_optimizers | llama, qwen3_next
 max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces, torchvision | bert, gpt_oss, llama,
   nemotron_h, qwen3_vl, torchvision_vit
 max_gradient_norm + optimizer: adamax | 4 | optimizers_more | bert, gpt2, llama
-max_gradient_norm + optimizer: adamc | 1 | optimizers_more | llama
+max_gradient_norm + optimizer: adamc | 2 | met_shared, optimizers_more | bert, llama
 max_gradient_norm + optimizer: adamw-32bit | 2 | other_optimizers | llama, t5
-max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
-  mllama, nemotron_h
-max_gradient_norm + optimizer: adamw-optimi | 5 | optimizers_more | bert, llama, mixtral
+max_gradient_norm + optimizer: adamw-8bit | 11 | images, met_shared, precisions, state_spaces, tiles | bert, llama,
+  mistral3, mixtral, mllama, nemotron_h
+max_gradient_norm + optimizer: adamw-optimi | 6 | met_shared, optimizers_more | bert, gpt2, llama, mixtral
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
 max_gradient_norm + optimizer: ademamix | 2 | other_optimizers | olmo2, t5
 max_gradient_norm + optimizer: ademamix-8bit | 3 | other_optimizers | arcee, llama, mixtral
 max_gradient_norm + optimizer: ademamix-8bit-paged | 2 | other_optimizers | granite, llama
 max_gradient_norm + optimizer: ademamix-paged | 3 | other_optimizers | olmo2, phi, t5
-max_gradient_norm + optimizer: adopt | 5 | optimizers_more | gpt2, llama, t5
-max_gradient_norm + optimizer: asgd | 6 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
-max_gradient_norm + optimizer: came | 2 | optimizers_more | llama
+max_gradient_norm + optimizer: adopt | 6 | met_shared, optimizers_more | gpt2, llama, mixtral, t5
+max_gradient_norm + optimizer: asgd | 8 | met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama,
+  mixtral
+max_gradient_norm + optimizer: came | 3 | met_shared, optimizers_more | gpt2, llama
 max_gradient_norm + optimizer: galore-adafactor | 5 | other_optimizers | deepseek, jamba, llama, mixtral
 max_gradient_norm + optimizer: galore-adamw | 14 | galore, stepped_shared | bert, gpt2, llama, nemotron
-max_gradient_norm + optimizer: grokadamw | 2 | optimizers_more | gemma2, mixtral
+max_gradient_norm + optimizer: grokadamw | 3 | met_shared, optimizers_more | gemma2, llama, mixtral
 max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
 max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
 max_gradient_norm + optimizer: lion | 5 | policy, precisions, short_convolutions, state_spaces, tiles | gpt_neo,
@@ -3100,14 +3130,14 @@ max_gradient_norm + optimizer: lion-8bit-paged | 3 | other_optimizers | llama, m
 max_gradient_norm + optimizer: lion-paged | 3 | other_optimizers | llama, neox, olmo2
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
 max_gradient_norm + optimizer: nadam | 2 | optimizers_more | gpt2, llama
-max_gradient_norm + optimizer: prodigy | 2 | optimizers_more | llama
+max_gradient_norm + optimizer: prodigy | 4 | met_shared, optimizers_more | gpt2, llama, mixtral
 max_gradient_norm + optimizer: radam | 3 | optimizers_more, optimizers_more_shared | gpt2, llama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer: rmsprop-32bit | 2 | other_optimizers | afmoe, neox
 max_gradient_norm + optimizer: rmsprop-8bit | 3 | other_optimizers | electra, granitemoehybrid, mixtral
-max_gradient_norm + optimizer: schedule-free-adamw | 3 | optimizers_more | gpt2, llama
-max_gradient_norm + optimizer: schedule-free-radam | 1 | optimizers_more | llama
-max_gradient_norm + optimizer: schedule-free-sgd | 6 | optimizers_more | bert, llama, mixtral, t5
+max_gradient_norm + optimizer: schedule-free-adamw | 4 | met_shared, optimizers_more | gpt2, llama
+max_gradient_norm + optimizer: schedule-free-radam | 2 | met_shared, optimizers_more | bert, llama
+max_gradient_norm + optimizer: schedule-free-sgd | 7 | met_shared, optimizers_more | bert, llama, mixtral, t5
 max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
@@ -3115,7 +3145,7 @@ max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_conv
   lfm2_moe, llama, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | distilbert, hunyuan_v1_dense, t5
 max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
-max_gradient_norm + optimizer: stable-adamw | 5 | optimizers_more | bert, gpt2, llama, t5
+max_gradient_norm + optimizer: stable-adamw | 6 | met_shared, optimizers_more | bert, gpt2, llama, t5
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 21 | adapted, liger, optimizers_more, other_optimizers, short_convolutions,
   state_spaces, taught_from_file | arcee, bamba, cohere, ernie4_5, falcon_h1, granitemoehybrid, hunyuan_v1_dense,
@@ -3125,48 +3155,50 @@ max_gradient_norm + padding: right | 25 | adapted, fully_shard_more, images, lig
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, qwen3_next, t5
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 51 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, modernbert_shared, optimizers_more_shared, zeroed_late_shared | bloom, dbrx, deberta_v2,
-  electra, gemma, gemma2, gpt2, llama, modernbert
+max_gradient_norm + parallel.fsdp_version: 1 | 54 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, met_shared, modernbert_shared, optimizers_more_shared, zeroed_late_shared | bloom, dbrx,
+  deberta_v2, electra, gemma, gemma2, gpt2, llama, mixtral, modernbert
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 19 | replicated, rounded_shared, tiled_mlp_shared, whisper_shared,
   zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
-max_gradient_norm + parallel.sharding: fsdp | 199 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, fully_shard_more, modernbert_shared, optimizers_more_shared, preference_shared,
-  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2, electra, falcon_h1,
-  gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron_h, neox, phi, phi3,
-  qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 66 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits, sharded_spaces,
-  sharded_units, stepped_shared | bamba, gemma, gemma2, gpt2, llama, nemotron, nemotron_h, neox, phi3, vit
-max_gradient_norm + parallel.sharding: zero1 | 5 | preference_zero, whisper_zero, zero | glm4_moe, gpt_neo, gpt_oss,
-  qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: zero2 | 11 | optimizers_more_shared, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero | llama, mistral3, olmo2, whisper
-max_gradient_norm + parallel.sharding: zero3 | 19 | preference_zero, tiled_mlp_shared, whisper_zero, zero |
-  falcon_h1, gemma3_images, glm4_moe, gpt_neo, granite, llama, mistral3, neox, qwen3_vl, qwen_moe, whisper
+max_gradient_norm + parallel.sharding: fsdp | 201 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared,
+  preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan,
+  titan_compiled, titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2,
+  electra, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron_h,
+  neox, phi, phi3, qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 68 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, met_shared, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits,
+  sharded_spaces, sharded_units, stepped_shared | bamba, gemma, gemma2, gpt2, llama, mixtral, nemotron, nemotron_h,
+  neox, phi3, vit
+max_gradient_norm + parallel.sharding: zero1 | 10 | met_shared, preference_zero, whisper_zero, zero | bert, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, mixtral, qwen3_vl, whisper
+max_gradient_norm + parallel.sharding: zero2 | 17 | met_shared, optimizers_more_shared, preference_zero,
+  tiled_mlp_shared, whisper_zero, zero | bert, gpt2, llama, mistral3, mixtral, olmo2, whisper
+max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero
+  | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
+  qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 320 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
-  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, modernbert, optimizers,
-  optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, replicated, rounded, rounded_shared,
-  sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared | afmoe, apertus, arcee,
-  bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next,
-  qwen_moe, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+max_gradient_norm + precision: amp | 321 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
+  optimizers, optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, replicated, rounded,
+  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, phi3,
+  qwen3_next, qwen_moe, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, modernbert_shared, optimizers_more_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
   whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3,
   mllama, modernbert, nemotron, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + precision: mixed | 68 | images, master, more_families, preference_zero, rounded,
+max_gradient_norm + precision: mixed | 85 | images, master, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, llama, mistral3, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 245 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, optimizers, optimizers_more, other_optimizers, policy,
+  granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
+max_gradient_norm + precision: pure | 247 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, met_shared, optimizers, optimizers_more, other_optimizers, policy,
   preference_shared, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchvision, turns,
   virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, distilbert, ernie4_5, falcon, falcon_h1,
@@ -3437,7 +3469,11 @@ optimizer: adagrad + packing: true | 2 | optimizers_more | gpt2, mixtral
 optimizer: adagrad + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
 optimizer: adagrad + parallel.sharding: fsdp | 1 | optimizers_more_shared | llama
 optimizer: adagrad + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: adagrad + parallel.sharding: zero1 | 1 | met_shared | llama
+optimizer: adagrad + parallel.sharding: zero2 | 1 | met_shared | gpt2
+optimizer: adagrad + parallel.sharding: zero3 | 1 | met_shared | bert
 optimizer: adagrad + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: adagrad + precision: mixed | 2 | met_shared | gpt2, llama
 optimizer: adagrad + precision: pure | 3 | optimizers_more | llama, mixtral
 optimizer: adagrad + quantization: nf4 | 1 | optimizers_more | llama
 optimizer: adagrad + weight_dtype: 16 bits | 1 | optimizers_more | gpt2
@@ -3508,8 +3544,12 @@ optimizer: adamc + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: adamc + packing: true | 3 | optimizers_more, optimizers_more_shared | gpt2, llama
 optimizer: adamc + padding: right | 2 | optimizers_more | bert, gpt2
 optimizer: adamc + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adamc + parallel.sharding: zero1 | 1 | met_shared | mixtral
+optimizer: adamc + parallel.sharding: zero2 | 1 | met_shared | bert
+optimizer: adamc + parallel.sharding: zero3 | 1 | met_shared | llama
 optimizer: adamc + precision: amp | 4 | optimizers_more | bert, gemma2, llama
 optimizer: adamc + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adamc + precision: mixed | 2 | met_shared | bert, llama
 optimizer: adamc + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: adamc + weight_dtype: 16 bits | 1 | optimizers_more_shared | gpt2
 optimizer: adamc + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
@@ -3521,12 +3561,12 @@ optimizer: adamw-32bit + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
 optimizer: adamw-32bit + quantization: int8 | 1 | other_optimizers | qwen3_next
 optimizer: adamw-32bit + weight_dtype: 16 bits | 1 | other_optimizers | t5
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
-optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
+optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 33 | adapter_kinds, distilbert, images, liger, modernbert, optimizers,
-  policy, precisions, short_convolutions, state_spaces, whisper | bert, distilbert, gpt2, granitemoehybrid, lfm2_moe,
-  llama, modernbert, nemotron_h, qwen3_vl, whisper
+optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
+optimizer: adamw-8bit + precision: amp | 34 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
+  optimizers, policy, precisions, short_convolutions, state_spaces, whisper | bert, distilbert, gpt2,
+  granitemoehybrid, lfm2_moe, llama, mixtral, modernbert, nemotron_h, qwen3_vl, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -3549,7 +3589,11 @@ optimizer: adamw-8bit-paged + weight_dtype: 16 bits | 1 | short_convolutions | l
 optimizer: adamw-optimi + packing: true | 1 | optimizers_more | llama
 optimizer: adamw-optimi + padding: right | 1 | optimizers_more_shared | llama
 optimizer: adamw-optimi + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: adamw-optimi + parallel.sharding: zero1 | 1 | met_shared | mixtral
+optimizer: adamw-optimi + parallel.sharding: zero2 | 1 | met_shared | llama
+optimizer: adamw-optimi + parallel.sharding: zero3 | 1 | met_shared | gpt2
 optimizer: adamw-optimi + precision: amp | 7 | optimizers_more | bert, gemma2, llama
+optimizer: adamw-optimi + precision: mixed | 2 | met_shared | gpt2, mixtral
 optimizer: adamw-optimi + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: adamw-optimi + zero_grad: before-backward | 1 | optimizers_more | mixtral
 optimizer: adamw-paged + optimizer_in_backward: true | 1 | state_spaces | granitemoehybrid
@@ -3598,8 +3642,11 @@ optimizer: adopt + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: adopt + packing: true | 1 | optimizers_more | llama
 optimizer: adopt + padding: right | 1 | optimizers_more | llama
 optimizer: adopt + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adopt + parallel.sharding: zero1 | 1 | met_shared | mixtral
+optimizer: adopt + parallel.sharding: zero3 | 1 | met_shared | gpt2
 optimizer: adopt + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: adopt + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adopt + precision: mixed | 1 | met_shared | mixtral
 optimizer: adopt + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: adopt + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: apollo-adamw + optimizer_in_backward: true | 14 | other_optimizers | gemma, llama, olmo2, phi, t5
@@ -3612,8 +3659,12 @@ optimizer: asgd + padding: right | 2 | optimizers_more | bert, llama
 optimizer: asgd + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
 optimizer: asgd + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
 optimizer: asgd + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: asgd + parallel.sharding: zero1 | 1 | met_shared | llama
+optimizer: asgd + parallel.sharding: zero2 | 1 | met_shared | mixtral
+optimizer: asgd + parallel.sharding: zero3 | 2 | met_shared | bert, mixtral
 optimizer: asgd + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
 optimizer: asgd + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: asgd + precision: mixed | 3 | met_shared | bert, llama, mixtral
 optimizer: asgd + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: asgd + quantization: int8 | 1 | optimizers_more | llama
 optimizer: asgd + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
@@ -3623,7 +3674,11 @@ optimizer: came + packing: true | 1 | optimizers_more | mixtral
 optimizer: came + padding: right | 1 | optimizers_more | gpt2
 optimizer: came + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
 optimizer: came + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: came + parallel.sharding: zero1 | 1 | met_shared | gpt2
+optimizer: came + parallel.sharding: zero2 | 1 | met_shared | mixtral
+optimizer: came + parallel.sharding: zero3 | 2 | met_shared | gpt2, llama
 optimizer: came + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: came + precision: mixed | 3 | met_shared | gpt2, mixtral
 optimizer: came + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: came + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: came + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | bert, gpt2, mixtral
@@ -3661,7 +3716,10 @@ optimizer: galore-adamw-8bit + precision: pure | 6 | other_optimizers | bert, ge
 optimizer: grokadamw + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: grokadamw + packing: true | 1 | optimizers_more_shared | gpt2
 optimizer: grokadamw + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: grokadamw + parallel.sharding: zero1 | 1 | met_shared | gpt2
+optimizer: grokadamw + parallel.sharding: zero3 | 1 | met_shared | llama
 optimizer: grokadamw + precision: amp | 4 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2
+optimizer: grokadamw + precision: mixed | 2 | met_shared | gpt2, llama
 optimizer: grokadamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
 optimizer: grokadamw + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutions, state_spaces | bamba, gpt2, lfm2,
@@ -3693,7 +3751,9 @@ optimizer: lion + precision: pure | 16 | block_kinds, flat_parameter, liger, lin
 optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
 optimizer: lion + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 optimizer: lion-8bit + optimizer_in_backward: true | 8 | other_optimizers | bert, gemma, gpt2, llama, phi
+optimizer: lion-8bit + parallel.sharding: zero2 | 1 | met_shared | llama
 optimizer: lion-8bit + precision: amp | 7 | other_optimizers | bart, distilbert, gemma, llama, mixtral, mllama, phi
+optimizer: lion-8bit + precision: mixed | 1 | met_shared | llama
 optimizer: lion-8bit + precision: pure | 9 | other_optimizers | bert, gemma, gpt2, llama, mixtral
 optimizer: lion-8bit + quantization: nf4-double | 1 | other_optimizers | bart
 optimizer: lion-8bit + trained_blocks: badam | 2 | other_optimizers | llama
@@ -3746,8 +3806,15 @@ optimizer: nadam + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_
 optimizer: prodigy + optimizer_in_backward: true | 4 | optimizers_more | bert, gemma2, llama, mixtral
 optimizer: prodigy + packing: true | 2 | optimizers_more | llama
 optimizer: prodigy + padding: right | 1 | optimizers_more | mixtral
-optimizer: prodigy + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
-optimizer: prodigy + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: prodigy + parallel.sharding: fsdp | 3 | met_shared | llama, mixtral
+optimizer: prodigy + parallel.sharding: fsdp-grad-op | 1 | met_shared | gpt2
+optimizer: prodigy + parallel.sharding: zero1 | 1 | met_shared | gpt2
+optimizer: prodigy + parallel.sharding: zero2 | 2 | met_shared | llama, mixtral
+optimizer: prodigy + parallel.sharding: zero3 | 1 | met_shared | bert
+optimizer: prodigy + precision: amp | 6 | met_shared, optimizers_more | bert, gemma2, gpt2, llama
+optimizer: prodigy + precision: fsdp | 1 | met_shared | llama
+optimizer: prodigy + precision: mixed | 3 | met_shared | bert, llama, mixtral
+optimizer: prodigy + precision: pure | 6 | met_shared, optimizers_more | gpt2, llama, mixtral
 optimizer: prodigy + quantization: nf4 | 1 | optimizers_more | llama
 optimizer: prodigy + weight_dtype: 16 bits | 1 | optimizers_more | gpt2
 optimizer: radam + optimizer_in_backward: true | 2 | optimizers_more | llama
@@ -3801,8 +3868,12 @@ optimizer: schedule-free-adamw + padding: right | 1 | optimizers_more_shared | g
 optimizer: schedule-free-adamw + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
 optimizer: schedule-free-adamw + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
 optimizer: schedule-free-adamw + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-adamw + parallel.sharding: zero1 | 1 | met_shared | llama
+optimizer: schedule-free-adamw + parallel.sharding: zero2 | 1 | met_shared | gpt2
+optimizer: schedule-free-adamw + parallel.sharding: zero3 | 1 | met_shared | mixtral
 optimizer: schedule-free-adamw + precision: amp | 4 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: schedule-free-adamw + precision: fsdp | 2 | optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + precision: mixed | 2 | met_shared | gpt2, mixtral
 optimizer: schedule-free-adamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
 optimizer: schedule-free-adamw + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: schedule-free-adamw + zero_grad: before-backward | 1 | optimizers_more | llama
@@ -3811,8 +3882,12 @@ optimizer: schedule-free-radam + padding: right | 2 | optimizers_more, optimizer
 optimizer: schedule-free-radam + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
 optimizer: schedule-free-radam + parallel.sharding: fsdp | 3 | optimizers_more_shared | gpt2, llama
 optimizer: schedule-free-radam + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
+optimizer: schedule-free-radam + parallel.sharding: zero1 | 1 | met_shared | bert
+optimizer: schedule-free-radam + parallel.sharding: zero2 | 1 | met_shared | llama
+optimizer: schedule-free-radam + parallel.sharding: zero3 | 1 | met_shared | mixtral
 optimizer: schedule-free-radam + precision: amp | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
   llama
+optimizer: schedule-free-radam + precision: mixed | 2 | met_shared | bert, llama
 optimizer: schedule-free-radam + precision: pure | 4 | optimizers_more | llama, mixtral
 optimizer: schedule-free-radam + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: schedule-free-radam + zero_grad: before-backward | 1 | optimizers_more_shared | llama
@@ -3820,8 +3895,12 @@ optimizer: schedule-free-sgd + optimizer_in_backward: true | 1 | optimizers_more
 optimizer: schedule-free-sgd + packing: true | 1 | optimizers_more | llama
 optimizer: schedule-free-sgd + padding: right | 2 | optimizers_more | llama, t5
 optimizer: schedule-free-sgd + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-sgd + parallel.sharding: zero1 | 1 | met_shared | bert
+optimizer: schedule-free-sgd + parallel.sharding: zero2 | 1 | met_shared | gpt2
+optimizer: schedule-free-sgd + parallel.sharding: zero3 | 1 | met_shared | mixtral
 optimizer: schedule-free-sgd + precision: amp | 4 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: schedule-free-sgd + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-sgd + precision: mixed | 2 | met_shared | bert, mixtral
 optimizer: schedule-free-sgd + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: schedule-free-sgd + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: schedule-free-sgd + zero_grad: before-backward | 2 | optimizers_more | gemma2, mixtral
@@ -3911,7 +3990,11 @@ optimizer: stable-adamw + packing: true | 2 | optimizers_more | llama
 optimizer: stable-adamw + padding: right | 2 | optimizers_more | llama, mixtral
 optimizer: stable-adamw + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
 optimizer: stable-adamw + parallel.sharding: fsdp | 1 | optimizers_more_shared | llama
+optimizer: stable-adamw + parallel.sharding: zero1 | 1 | met_shared | bert
+optimizer: stable-adamw + parallel.sharding: zero2 | 1 | met_shared | llama
+optimizer: stable-adamw + parallel.sharding: zero3 | 1 | met_shared | gpt2
 optimizer: stable-adamw + precision: amp | 9 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: stable-adamw + precision: mixed | 2 | met_shared | gpt2, llama
 optimizer: stable-adamw + precision: pure | 5 | optimizers_more | gpt2, llama, neox
 optimizer: stable-adamw + weight_dtype: 16 bits | 2 | optimizers_more | gpt2
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 7 | precisions | bert, llama
@@ -4028,18 +4111,18 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 238 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, older_releases,
-  optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 74 | flat_adapters, flat_host, flat_parameter,
-  optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, nemotron, neox, olmo2, olmoe, opt, phi, qwen3_next,
-  roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 63 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, modernbert_shared, optimizers_more_shared, preference_shared,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 241 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
+  older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 76 | flat_adapters, flat_host, flat_parameter,
+  met_shared, optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, mixtral, nemotron, neox, olmo2, olmoe, opt,
+  phi, qwen3_next, roberta, vit
+parallel.fsdp_version: 1 + precision: amp | 65 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, met_shared, modernbert_shared, optimizers_more_shared, preference_shared,
   sharded_activations, zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma,
   gemma3, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
 parallel.fsdp_version: 1 + precision: fsdp | 113 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
@@ -4047,11 +4130,11 @@ parallel.fsdp_version: 1 + precision: fsdp | 113 | dbrx_shared, deberta_v2_share
   sharded_activations | cohere, dbrx, deberta_v2, electra, falcon under litgpt, gemma2, gemma4, glm, gpt2, gpt_neo,
   llama, llama under litgpt, modernbert, mpt under llm-foundry, neox, neox under litgpt, olmo, olmoe, opt, phi under
   litgpt, phi3, qwen3_next
-parallel.fsdp_version: 1 + precision: pure | 90 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, litgpt_flat, modernbert_shared, older_releases, preference_shared,
-  sharded_activations, zeroed_late_shared | bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, exaone4,
-  falcon under litgpt, gemma, gemma2, gpt2, gpt_neo, granite, lfm2, llama, llama under litgpt, mixtral, modernbert,
-  nemotron, neox, neox under litgpt, olmo, olmo2, phi under litgpt, vit
+parallel.fsdp_version: 1 + precision: pure | 92 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, litgpt_flat, met_shared, modernbert_shared, older_releases,
+  preference_shared, sharded_activations, zeroed_late_shared | bert, bloom, cohere, dbrx, deberta_v2, distilbert,
+  electra, exaone4, falcon under litgpt, gemma, gemma2, gpt2, gpt_neo, granite, lfm2, llama, llama under litgpt,
+  mixtral, modernbert, nemotron, neox, neox under litgpt, olmo, olmo2, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + trained_blocks: badam | 1 | preference_shared | olmoe
@@ -4096,8 +4179,8 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 200 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt,
+parallel.sharding: fsdp + precision: amp | 201 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt, met_shared,
   modernbert_shared, optimizers_more_shared, preference_shared, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, whisper_shared,
   zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
@@ -4105,20 +4188,20 @@ parallel.sharding: fsdp + precision: amp | 200 | dbrx_shared, deberta_v2_shared,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h,
   neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
   vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 482 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp + precision: fsdp | 483 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
-  modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, whisper
-parallel.sharding: fsdp + precision: pure | 344 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus,
+  arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
+parallel.sharding: fsdp + precision: pure | 346 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
-  litgpt, litgpt_flat, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared,
+  litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   stepped_shared, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
   arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
@@ -4142,20 +4225,20 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 65 | flat_adapters, fully_shar
   optimizers_more_shared, preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2,
   gemma3, glm, gpt2, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
 parallel.sharding: fsdp + zero_grad: before-backward | 22 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
-parallel.sharding: fsdp-grad-op + precision: amp | 63 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared,
+parallel.sharding: fsdp-grad-op + precision: amp | 65 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
   sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert,
-  cohere, gemma, gemma2, gemma3, gpt2, llama, nemotron, opt, qwen_moe, roberta, stablelm, vit
+  cohere, gemma, gemma2, gemma3, gpt2, llama, mixtral, nemotron, opt, qwen_moe, roberta, stablelm, vit
 parallel.sharding: fsdp-grad-op + precision: fsdp | 90 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
   bert, cohere, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama,
   nemotron, neox, olmoe, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 91 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, preference_shared, rounded_shared, sharded_activations,
-  sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, bamba, bert, bloom, cohere,
-  exaone4, gemma, gemma2, gemma3, glm, gpt2, granite, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen3_next, qwen_moe, roberta
+parallel.sharding: fsdp-grad-op + precision: pure | 92 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, met_shared, preference_shared, rounded_shared,
+  sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, bamba,
+  bert, bloom, cohere, exaone4, gemma, gemma2, gemma3, glm, gpt2, granite, lfm2, llama, mixtral, nemotron, nemotron_h,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta
 parallel.sharding: fsdp-grad-op + qat: fp8 | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp-grad-op + qat: int4 | 2 | rounded_shared | llama
 parallel.sharding: fsdp-grad-op + qat: int4-mslk | 2 | rounded_shared | gemma, llama
@@ -4167,24 +4250,24 @@ parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llam
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 19 | flat_adapters, fully_shard_more, fused_lora_shared,
   optimizers_more_shared, sharded_bits, sharded_spaces | bamba, gpt2, llama
 parallel.sharding: fsdp-grad-op + zero_grad: before-backward | 1 | optimizers_more_shared | llama
-parallel.sharding: zero1 + precision: mixed | 80 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
-  deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
+parallel.sharding: zero1 + precision: mixed | 90 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom,
+  dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
   modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 + precision: mixed | 95 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+parallel.sharding: zero2 + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 234 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra,
-  ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
-  granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero3 + precision: mixed | 247 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
