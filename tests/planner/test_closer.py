@@ -26,6 +26,7 @@ SMALL: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512}
         SMALL,
         SMALL | {"micro_batch_size": 4, "gradient_accumulation_steps": 1, "activation_checkpointing": "full"},
         {"model": "llama-3.2-1b", "gpu": "rtx-3060"},
+        SMALL | {"compile": True},
         {"model": "llama-3.1-8b", "gpu": "h100", "micro_batch_size": 1, "gradient_accumulation_steps": 1},
     ],
 )
@@ -43,7 +44,6 @@ def test_a_short_iteration_is_answered_as_with_a_simulated_allocator(keys: dict[
     [
         {"model": "gpt2-xl", "gpu": "v100"},  # a long iteration
         SMALL | {"micro_batch_size": 512},  # tensors alone are too much
-        SMALL | {"compile": True},
         SMALL | {"allocator": "estimate"},
         {"model": "gpt2-124m", "gpu": "a100", "runtime": "llm.c"},  # which has no caching allocator
     ],

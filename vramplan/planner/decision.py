@@ -8,7 +8,7 @@ from vramplan.planner.ladder import Choice
 from vramplan.planner.replays import Replays
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import earlier_of, stands_for
+from vramplan.replay.step import earlier_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
@@ -120,8 +120,6 @@ def is_worth_a_look(decision: Decision, closer_from: int = ALWAYS) -> bool:
         return False
     if choice.rung.verdict == DOES_NOT_FIT:
         return False
-    if job.micro_batch_size is None and stands_for(decision.setup, 3) == 3:
-        return False  # the events of a larger micro-batch are others, and each takes a replay
     is_open = choice.rung.verdict == TIGHT or shares_states(job) or job.quantization is not None
     return decision.events <= MOST_EVENTS * (TIMES_IF_OPEN if is_open else 1)
 
