@@ -391,6 +391,7 @@ class _ReplayResolver(Resolver):
         sharding = None
         along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
         asked = raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}
+        asked = asked or raw.deepspeed_version is not None  # which decides nothing where nothing is shared
         if asked or under(runtime).way_of_replicas is not None:
             self.model_shape, self.precision = model, precision
             sharding = on_demand.sharding_of(self)

@@ -75,8 +75,8 @@ BEYOND_PLAIN = {
     "split": 10,
     "compiled": 10,  # what the allocator does with buffers of fused kernels is in no trace
     # Weights of few bits on one device: what is made of them comes and goes between tensors that stay. Of ten such runs
-    # of new_peaks.yaml, and eight of families and the second set, that are estimated 14 need no more than this; the
-    # others are of releases of 2023, or of programs and models that take two times as much and more.
+    # of new_peaks.yaml, and eight of families and the second set, that were estimated 14 need no more than this, and
+    # the others 8 to 102 % more.
     "quantized": 25,
     # Copies of images in another layout come and go between tensors that stay: nine of ten ResNets on an H100 need 16
     # to 26 %.

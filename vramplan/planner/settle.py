@@ -13,10 +13,12 @@ from vramplan.planner.judge import Judge, last_between, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, by_cost, climb, has_room, largest_schedule_within
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models.parts import takes_one
+from vramplan.replay.step import stands_for
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 
 ASTRAY = 3  # runs that fail below an estimate, before it is asked whether any comes through: a replay of its own
 FIRST, LATER = range(2)
+WHICHEVER = 3  # a micro-batch that another one stands for, where any does
 FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
 
 
@@ -60,6 +62,10 @@ def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung) -> Rung:
         return _at(judge.at_steps(rung.schedule.gradient_accumulation_steps), rung, rung.schedule)
     if rung.strategy == OPTIMAL or accumulation.micro is not None:
         return _at(judge, rung, rung.schedule)
+    if _replays_each(judge, rung):  # and one that the estimate calls certain most often is
+        found = _at(judge, rung, rung.schedule)
+        if found.verdict == FITS:
+            return found
     for figure in ("high", "device"):
         schedule = _largest(judge, accumulation, rung.strategy, figure)
         if schedule is not None:
@@ -72,9 +78,14 @@ def _at(judge: Judge, rung: Rung, schedule: Schedule) -> Rung:
     return rung._replace(schedule=schedule, peak=peak, verdict=judge.verdict_at(rung.placement, schedule, peak))
 
 
+def _replays_each(judge: Judge, rung: Rung) -> bool:
+    """Whether each micro-batch takes a replay of its own, as of compiled steps: a search of them takes seconds."""
+    return stands_for(judge.setup(rung.placement, rung.schedule.accumulates), WHICHEVER) == WHICHEVER
+
+
 def with_largest(judge: Judge, rung: Rung) -> Rung:
     """The same with its largest micro-batch looked for in simulated runs."""
-    if rung.strategy == OPTIMAL:
+    if rung.strategy == OPTIMAL or _replays_each(judge, rung):
         return rung
     own = judge.at_steps(rung.schedule.gradient_accumulation_steps) if judge.waits_for_steps else judge
     known = rung.schedule.micro_batch_size if has_room(rung, judge.usable_bytes) else 0

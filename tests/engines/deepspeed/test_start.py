@@ -125,12 +125,17 @@ def test_a_named_release_decides_over_the_time_of_others() -> None:
     assert said.sharding.zero.flat_on_device
 
 
+def test_stage_3_says_that_a_release_decides_nothing() -> None:
+    assert any("decides nothing here" in one for one in job_of(row_of("zero3"), deepspeed_version="0.19.0").warnings)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ({"deepspeed_version": "0.18"}, "no release of DeepSpeed"),
         ({"deepspeed_version": "0.8.3"}, "0.8.3 is not modelled"),
         ({"deepspeed_version": "0.18.6", "parallel": {"data": 4, "sharding": "ddp"}}, "decides nothing"),
+        ({"deepspeed_version": "0.18.6", "parallel": {"data": 1}, "runtime": "transformers"}, "decides nothing"),
     ],
 )
 def test_a_release_that_says_nothing_is_refused(more: dict[str, Any], words: str) -> None:

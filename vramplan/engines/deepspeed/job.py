@@ -44,7 +44,8 @@ KEY = "deepspeed_version"
 RELEASE = re.compile(r"v?(\d{1,2})\.(\d{1,2})\.(\d{1,2})", re.ASCII)
 OLDEST = (0, 9, 0)  # of which it was read how weights are put together
 NAMES = {"pytorch_version": "PyTorch", "transformers_version": "Transformers"}
-# of March 2026, as DeepSpeed 0.18.7: who names an older one has a DeepSpeed of its time
+# Of March 2026, as DeepSpeed 0.18.7: who names an older one has a DeepSpeed of its time. On 24 February Transformers
+# was 5.2.0, and PyTorch 2.11 was not out yet (pytorch/pytorch pull request 175274).
 OF_ITS_TIME = {"pytorch_version": (2, 11), "transformers_version": (5, 3)}
 
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
@@ -94,6 +95,8 @@ def _is_flat_on_device(resolver: Resolver, kind: str) -> bool:
     raw = resolver.raw
     since = Runtime.flat_on_device_since if resolver.runtime is None else resolver.runtime.flat_on_device_since
     named = raw.deepspeed_version
+    if named is not None and kind == "zero3":
+        resolver.warnings.append(f"{KEY}: what releases change is of stages 1 and 2, and decides nothing here")
     if named is not None:
         match = RELEASE.fullmatch(named.strip())
         found = None if match is None else tuple(int(one) for one in match.groups())

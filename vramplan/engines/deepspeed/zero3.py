@@ -55,6 +55,7 @@ class Zero3(Turning, Shards):
 
     # ------------------------------------------------------------------------------------------------ the model
     hosts_parameters = False
+    hosted_words: frozenset[str] = frozenset()  # what of the states is on the host
 
     def beside(self, recipe: Any, same: Trained | None) -> Reference3 | None:
         """A reference has an engine of its own, unless it is the model itself."""
@@ -331,8 +332,6 @@ class Zero3(Turning, Shards):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.numbers.clear()
-
-    hosted_words: frozenset[str] = frozenset()  # what of the states is on the host
 
     def annotate(self, record: Record) -> None:
         """What the allocator alone has to know."""
