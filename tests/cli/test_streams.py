@@ -43,6 +43,27 @@ def on_terminal(*words: str, columns: int = 80, **environment: str) -> str:
     return received.decode().replace("\r\n", "\n")
 
 
+def interrupted(*words: str, after: bytes) -> tuple[int, str]:
+    """The exit code, and what a terminal of 80 columns has received, if somebody presses Ctrl-C after some words."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "80"}
+    with subprocess.Popen([*COMMAND, *words], stdin=slave, stdout=slave, stderr=slave, env=env) as child:
+        os.close(slave)
+        received = b""
+        pressed = False
+        try:
+            while piece := os.read(master, 65536):
+                received += piece
+                if after in received and not pressed:
+                    child.send_signal(signal.SIGINT)
+                    pressed = True
+        except OSError:  # EIO: the other end is closed
+            pass
+        os.close(master)
+    return child.wait(), received.decode().replace("\r\n", "\n")
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("jobs")
@@ -222,3 +243,17 @@ def test_a_pipe_that_nobody_reads_is_an_error_and_no_wait_without_end(tmp_path: 
         assert process(*words).returncode == 0
         assert reader.stdout is not None
         assert reader.stdout.read().startswith(b"<svg")
+
+
+def test_a_no_stands_on_a_terminal_before_what_would_fit_is_found() -> None:
+    words = ("fit", "-m", "llama-3-70b", "-g", "a100")
+    code, shown = interrupted(*words, after=b"make it fit ...")
+    assert code == 130
+    opening, _, rest = shown.partition("looking for what would make it fit ...")
+    assert opening.startswith("DOES NOT FIT  llama-3-70b on a100")
+    assert "GiB per GPU" in opening
+    assert "  why not the largest part is" in rest  # what is known is said to its end
+    assert "  to fit" not in rest
+    whole = process(*words).stdout
+    assert whole.startswith(opening)
+    assert "  to fit " in whole

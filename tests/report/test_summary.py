@@ -21,7 +21,7 @@ from vramplan.engines import FOLDERS, behaviour_of
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.report.lines import BLOCK, OF_SIXTEEN, print_rich, to_plain, width_of
-from vramplan.report.summary import AT_STAKE, MOST_LINES, REMEDIES, render_summary
+from vramplan.report.summary import AT_STAKE, MOST_LINES, REMEDIES, render_opening, render_summary
 from vramplan.results import TIGHT, Component, FitResult, Remedy
 from vramplan.values.job import Assumption
 
@@ -39,10 +39,12 @@ def plain(result: FitResult, width: int = 80) -> str:
 
 
 def check_screen(result: FitResult, widths: tuple[int, ...] = WIDTHS) -> None:
-    """At most a screen of 16 lines, no line wider than it may be, and the verdict in the first."""
+    """At most a screen of 16 lines, no line wider than it may be, the verdict in the first, and the same opening."""
     for width in widths:
         lines = render_summary(result, width=width)
         assert len(lines) <= MOST_LINES, (width, to_plain(lines))
+        opening = render_opening(result._replace(remedies=None), width=width)  # which a terminal shows before the rest
+        assert lines[: len(opening)] == opening
         assert max(map(width_of, lines)) <= min(width, 100), (width, to_plain(lines))
         text = to_plain(lines)
         assert text.isascii()

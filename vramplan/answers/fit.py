@@ -94,10 +94,12 @@ def answered(
     replays: Replays | None = None,
     *,
     enough: int | None = None,
+    opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """The answer about the job that keys describe, as they were typed. Raises InputError.
 
     `largest`: what to solve for, in a word of `--max`. `enough`: how many of its remedies are of use, the first ones.
+    `opening` as in `describe`.
     """
 
     def known() -> Iterable[Gpu]:
@@ -107,7 +109,8 @@ def answered(
         found: FitResult = imported("vramplan.answers.solve:solved_keys")(keys, largest, profile_dirs, known, replays)
         return found
     job = build_any_job(keys, profile_dirs=profile_dirs)
-    return answer(job, known, replays, typed_keys(keys, profile_dirs), closer_from=ALWAYS, enough=enough)
+    typed = typed_keys(keys, profile_dirs)
+    return answer(job, known, replays, typed, closer_from=ALWAYS, enough=enough, opening=opening)
 
 
 def asks_for_itself(keys: Mapping[str, Any]) -> bool:
@@ -126,6 +129,7 @@ def answer(
     closer_from: int | None = None,
     remedies_from: int | None = None,
     enough: int | None = None,
+    opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
@@ -133,13 +137,13 @@ def answer(
     `decide`; `remedies_from` is the same of remedies, without it that of the answer. `larger_gpus` gives the known
     cards, and `typed` what the job was before defaults; they are called only where there are remedies. `enough`: how
     many remedies are of use, the first ones; of others some may be missing. `replays`: those of the answers before it,
-    which are not made again (`vramplan.answers.session.Session` keeps them).
+    which are not made again (`vramplan.answers.session.Session` keeps them). `opening` as in `describe`.
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
     decision = decide(job, replays, closer_from=closer_from)
     remedies_from = closer_from if remedies_from is None else remedies_from
-    return describe(decision, larger_gpus, typed, closer_from=remedies_from, enough=enough)
+    return describe(decision, larger_gpus, typed, closer_from=remedies_from, enough=enough, opening=opening)
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
@@ -165,26 +169,16 @@ def describe(
     with_remedies: bool = True,
     closer_from: int | None = None,
     enough: int | None = None,
+    opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest.
 
-    They are looked at as closely as the answer was: `closer_from`, as in `decide`; `enough` as in `answer`.
+    They are looked at as closely as the answer was: `closer_from`, as in `decide`; `enough` as in `answer`. `opening`
+    is told the answer without them before they are looked for.
     """
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = parameters_of_all(job, record)
-    remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
-    left_out: tuple[str, ...] = ()
-    if rung.verdict != FITS and with_remedies and enough != 0:
-
-        def cards() -> Iterable[Gpu]:
-            nonlocal left_out
-            found = larger_gpus()
-            left_out = getattr(found, "broken", ())
-            return found
-
-        remedies_of = imported("vramplan.answers.remedies:remedies_of")
-        remedies = remedies_of(decision, cards, typed, closer_from=closer_from, enough=enough)
     added = None
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
@@ -213,12 +207,11 @@ def describe(
         recommended=_recommended(rung, job, added),
         checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
-        remedies=remedies,
+        remedies=() if rung.verdict == FITS else None,
         assumptions=(*assumed(decision), *(() if time is not None else _without_time(judged))),
         warnings=(
             *safest,
             *remarks(decision, host, own_parameters(job, record)),
-            *map(_left_out, left_out),
             *(limit.why for limit in limits if not limit.kept),
         ),
         active_parameters=_active(job, total),
@@ -237,7 +230,37 @@ def describe(
         data=data,
     )
     prints = wording_of(job).allocated_by
-    return _sealed(result if prints is None else result._replace(allocated_by=prints))
+    result = _sealed(result if prints is None else result._replace(allocated_by=prints))
+    if rung.verdict == FITS or not with_remedies or enough == 0:
+        return result
+    if opening is not None:
+        opening(result)
+    return _with_remedies(result, decision, larger_gpus, typed, closer_from=closer_from, enough=enough)
+
+
+def _with_remedies(
+    result: FitResult,
+    decision: Decision,
+    larger_gpus: Callable[[], Iterable[Gpu]],
+    typed: Callable[[], Typed] | None,
+    *,
+    closer_from: int | None,
+    enough: int | None,
+) -> FitResult:
+    left_out: tuple[str, ...] = ()
+
+    def cards() -> Iterable[Gpu]:
+        nonlocal left_out
+        found = larger_gpus()
+        left_out = getattr(found, "broken", ())
+        return found
+
+    remedies_of = imported("vramplan.answers.remedies:remedies_of")
+    remedies: tuple[Remedy, ...] = remedies_of(decision, cards, typed, closer_from=closer_from, enough=enough)
+    return result._replace(
+        remedies=tuple(remedy._replace(change=frozen(remedy.change)) for remedy in remedies),
+        warnings=(*result.warnings, *map(_left_out, left_out)),
+    )
 
 
 def weight_dtype_of(job: ResolvedJob) -> str:
@@ -324,9 +347,6 @@ def _sealed(result: FitResult) -> FitResult:
     """The result with nothing in it that can be changed."""
     return result._replace(
         job=frozen(result.job),
-        remedies=None
-        if result.remedies is None
-        else tuple(remedy._replace(change=frozen(remedy.change)) for remedy in result.remedies),
         assumptions=tuple(taken._replace(value=frozen(taken.value)) for taken in result.assumptions),
     )
 

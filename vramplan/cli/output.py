@@ -86,10 +86,13 @@ _RENDERERS = {
 }
 
 
-def emit(kind: str, answer: Any, to: OutputChoice, *, details: bool = False, **extra: Any) -> None:
+def emit(
+    kind: str, answer: Any, to: OutputChoice, *, details: bool = False, written: Sequence[Any] = (), **extra: Any
+) -> None:
     """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document.
 
     `details` asks for the long text, of kinds that have a short one; the other formats always say everything.
+    `written`: the first lines of the text, if they stand on the terminal already.
     """
     if to.quiet:
         return
@@ -115,12 +118,19 @@ def emit(kind: str, answer: Any, to: OutputChoice, *, details: bool = False, **e
         render = own.details if details else own.text
     else:
         render = named(_TEXTS[f"{kind}-details" if details else kind])
+    width = terminal_width() if sys.stdout.isatty() else None
+    if width is None and kind not in _LISTS:  # lists are for cut and grep: nothing is wrapped or elided
+        width = PIPE_WIDTH
+    lines = render(answer, width=width)
+    write_lines(lines[len(written) :] if list(lines[: len(written)]) == list(written) else lines)
+
+
+def write_lines(lines: Sequence[Any]) -> None:
+    """Lines of a report to stdout, as it takes them."""
     if is_fancy():
-        named("vramplan.report.lines:print_rich")(render(answer, width=terminal_width()))
+        named("vramplan.report.lines:print_rich")(lines)
     else:
-        piped = PIPE_WIDTH if kind not in _LISTS else None  # lists are for cut and grep: nothing is wrapped or elided
-        text = render(answer, width=terminal_width() if sys.stdout.isatty() else piped)
-        write(named("vramplan.report.lines:to_plain")(text))
+        write(named("vramplan.report.lines:to_plain")(lines))
 
 
 def dumps(document: Mapping[str, Any], format: str) -> str:

@@ -16,28 +16,28 @@ from vramplan.values.job import ResolvedJob
 PLAIN_SETTINGS = ("none", "full")
 
 
-def choose(job: ResolvedJob, judge: Judge, *, whole_ladder: bool = True) -> Choice:
+def choose(job: ResolvedJob, judge: Judge, *, whole_ladder: bool = True, surely: bool = False) -> Choice:
     """The strategy with the least extra compute among those that fit and are fast (`climb`).
 
-    Without the `whole_ladder` a job that pins a strategy is judged at that alone.
+    Without the `whole_ladder` a job that pins a strategy is judged at that alone. `surely` as in `looked_at`.
     """
     accumulation = accumulation_of(job)
     pinned = job.activation_checkpointing
     names = looked_through(job, whole_ladder=whole_ladder)
     ladder = tuple(best_rung(judge, accumulation, name) for name in names)
     if judge.simulates:
-        return choose_simulated(judge, accumulation, ladder, whole_ladder=whole_ladder)
+        return choose_simulated(judge, accumulation, ladder, whole_ladder=whole_ladder, surely=surely)
     return climb(accumulation, ladder, pinned, judge.usable_bytes, seconds_of_samples(judge))
 
 
 def choose_simulated(
-    judge: Judge, accumulation: OpenSchedules, ladder: tuple[Rung, ...], *, whole_ladder: bool
+    judge: Judge, accumulation: OpenSchedules, ladder: tuple[Rung, ...], *, whole_ladder: bool, surely: bool = False
 ) -> Choice:
-    """The choice of a judge who simulates the allocator, from a ladder of estimates."""
+    """The choice of a judge who simulates the allocator, from a ladder of estimates. `surely` as in `looked_at`."""
     from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
 
     pinned = judge.job.activation_checkpointing
-    return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder)
+    return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder, surely=surely)
 
 
 def looked_through(job: ResolvedJob, *, whole_ladder: bool = True) -> tuple[str, ...]:

@@ -88,19 +88,24 @@ it was 17 % below to 1 % above.
 
 
 def decide(
-    job: ResolvedJob, replays: Replays | None = None, *, whole_ladder: bool = True, closer_from: int | None = None
+    job: ResolvedJob,
+    replays: Replays | None = None,
+    *,
+    whole_ladder: bool = True,
+    closer_from: int | None = None,
+    surely: bool = False,
 ) -> Decision:
     """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other.
 
     Without the `whole_ladder` a job that pins its checkpoints has no alternatives. `replays`: those of jobs before it.
-    `closer_from`: as in `looked_at`; None leaves every estimate as it is.
+    `closer_from`: as in `looked_at`, as is `surely`; None leaves every estimate as it is.
     """
     judge = Judge(job, replays)
-    choice = choose(job, judge, whole_ladder=whole_ladder)
+    choice = choose(job, judge, whole_ladder=whole_ladder, surely=surely)
     if judge.waits_for_steps:
         judge = judge.at_steps(choice.rung.schedule.gradient_accumulation_steps)
     decision = Decision(job, judge, choice)
-    return looked_at(decision, closer_from, whole_ladder=whole_ladder)
+    return looked_at(decision, closer_from, whole_ladder=whole_ladder, surely=surely)
 
 
 def shares_states(job: ResolvedJob) -> bool:
@@ -124,20 +129,25 @@ def is_worth_a_look(decision: Decision, closer_from: int = ALWAYS) -> bool:
     return decision.events <= MOST_EVENTS * (TIMES_IF_OPEN if is_open else 1)
 
 
-def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool = True) -> Decision:
+def looked_at(
+    decision: Decision, closer_from: int | None, *, whole_ladder: bool = True, surely: bool = False
+) -> Decision:
     """The same decided with a simulated allocator, where that takes no time and the job leaves it open.
 
     `closer_from` is the part of the usable memory, in percent, that the estimate takes at least; for None nothing is
     simulated. What is allocated alone decides about a job that does not fit by its estimate: it is left as it is.
+    `surely`: only a decision that fits for certain is of use; another one may say so of a smaller part of the ladder.
     """
     if closer_from is None or not is_worth_a_look(decision, closer_from):
         return decision
     job, judge, choice = decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps
-        return decide(closer, judge.replays, whole_ladder=whole_ladder)
+        return decide(closer, judge.replays, whole_ladder=whole_ladder, surely=surely)
     own = Judge(closer, judge.replays)
-    found = choose_simulated(own, choice.accumulation, choice.ladder, whole_ladder=whole_ladder)
+    found = choose_simulated(own, choice.accumulation, choice.ladder, whole_ladder=whole_ladder, surely=surely)
     if found.rung.verdict == FITS or len(choice.ladder) == len(looked_through(job, whole_ladder=whole_ladder)):
         return Decision(closer, own, found)
-    return decide(closer, judge.replays, whole_ladder=whole_ladder)  # what was not looked at for the estimate may fit
+    return decide(
+        closer, judge.replays, whole_ladder=whole_ladder, surely=surely
+    )  # what was not looked at for the estimate may fit

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
 MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
-MOST_DIRECT = 4  # pairs of them, with every block, of a few megabytes; a search and the remedies come back to a few
+MOST_DIRECT = 8  # pairs of them, with every block, of a few megabytes; a search and the remedies come back to a few
 MOST_SIMULATIONS = 64
 
 _open: ContextVar[Replays | None] = ContextVar("replays", default=None)

@@ -16,16 +16,25 @@ from vramplan.replay.models.parts import takes_one
 from vramplan.replay.step import stands_for
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 
-ASTRAY = 3  # runs that fail below an estimate, before it is asked whether any comes through: a replay of its own
+ASTRAY = 6  # runs that fail below an estimate, before it is asked whether any comes through: a replay of its own
 FIRST, LATER = range(2)
 WHICHEVER = 3  # a micro-batch that another one stands for, where any does
 FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
 
 
 def settled(
-    judge: Judge, accumulation: OpenSchedules, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
+    judge: Judge,
+    accumulation: OpenSchedules,
+    ladder: tuple[Rung, ...],
+    pinned: str | None,
+    *,
+    looks_for_largest: bool,
+    surely: bool = False,
 ) -> Choice:
-    """The choice among rungs that were simulated: in the order of their cost, until one fits."""
+    """The choice among rungs that were simulated: in the order of their cost, until one fits.
+
+    `surely`: only one that fits for certain is of use, and of others nothing more is asked.
+    """
     rows, usable, seconds = list(ladder), judge.usable_bytes, seconds_of_samples(judge)
     expected = climb(accumulation, ladder, pinned, usable, seconds).rung
     tried: list[int] = []
@@ -38,7 +47,7 @@ def settled(
         is_first = _turn(rung, expected)[0] == FIRST
         if not is_first and any(rows[one].verdict == FITS for one in tried):
             break
-        rows[place] = _simulated(judge, accumulation, rung)
+        rows[place] = _simulated(judge, accumulation, rung, surely=surely)
         tried.append(place)
     among = tuple(rows[place] for place in tried)
     chosen = climb(accumulation, among or ladder, pinned, usable, seconds).rung
@@ -57,7 +66,7 @@ def _turn(rung: Rung, expected: Rung) -> tuple[int, tuple[float, int, bool, bool
     return FIRST if rung is expected or is_open else LATER, by_cost(rung)
 
 
-def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung) -> Rung:
+def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung, *, surely: bool) -> Rung:
     if judge.waits_for_steps:  # each number of steps is another pipeline: what the estimate chose is looked at
         return _at(judge.at_steps(rung.schedule.gradient_accumulation_steps), rung, rung.schedule)
     if rung.strategy == OPTIMAL or accumulation.micro is not None:
@@ -66,10 +75,12 @@ def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung) -> Rung:
         found = _at(judge, rung, rung.schedule)
         if found.verdict == FITS:
             return found
-    for figure in ("high", "device"):
+    for figure in ("high",) if surely else ("high", "device"):
         schedule = _largest(judge, accumulation, rung.strategy, figure)
         if schedule is not None:
             return _at(judge, rung, schedule)
+    if surely:
+        return rung._replace(verdict=DOES_NOT_FIT)
     return _at(judge, rung, accumulation.smallest())
 
 

@@ -136,6 +136,13 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     return [line for section in sections for line in section][:MOST_LINES]
 
 
+def render_opening(result: FitResult, *, width: int) -> list[Line]:
+    """The first lines of `render_summary`, which are the same whatever else is found: the verdict, memory, and plan."""
+    width = max(NARROWEST, min(width, WIDEST))
+    title, memory = _title(result, width) + _limits(result, width), _memory(result, ShownFigures(result), width)
+    return [*title, *_solved(result, width), *memory, *_plan(result, width)][:MOST_LINES]
+
+
 def _noted(said: Sequence[str], result: FitResult, width: int) -> int:
     """The lines that notes have at least: all of the decisive ones, and one that counts the others."""
     most = [len(paragraph("note", [Span(text, "note")], width)) for text in said if text in result.decisive]

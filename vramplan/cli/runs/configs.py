@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -108,15 +108,33 @@ def asked_of(
 
 
 def answer_of(
-    given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, largest: str | None, enough: int | None = None
+    given: dict[str, Any],
+    folders: Sequence[Path],
+    asked: GivenFiles,
+    largest: str | None,
+    enough: int | None = None,
+    opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
-    """The answer about the job of the files. `enough`: how many remedies are of use."""
+    """The answer about the job of the files.
+
+    `enough`: how many remedies are of use. `opening`: who is told the answer without them first.
+    """
     over = over_of(given)
     read = read_of(over, folders, asked)
     keys = keys_of(read, over)
+    has_opened = False
+
+    def opened(result: FitResult) -> None:
+        nonlocal has_opened
+        has_opened = True
+        tell(read, asked)
+        if opening is not None:
+            opening(result)
+
     with placed(read, over):
-        result = answered(keys, folders, largest, enough=enough)
-    tell(read, asked)
+        result = answered(keys, folders, largest, enough=enough, opening=None if opening is None else opened)
+    if not has_opened:
+        tell(read, asked)
     return result
 
 

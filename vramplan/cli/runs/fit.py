@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import typer
 from vramplan.answers.fit import answered
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
-from vramplan.cli.output import OutputChoice, emit, output
+from vramplan.cli.output import OutputChoice, emit, output, terminal_width, write_lines
 from vramplan.errors import UsageError
+from vramplan.exit_codes import ExitCode
 from vramplan.results import FitResult
 
 LOOKED_FOR = frozenset({"remedies", "warnings"})  # keys of the answer that say something of remedies
@@ -46,14 +48,23 @@ def fit(
         if not config and job is None:
             given = named("vramplan.cli.runs.emit:given_for")(given, emission)
     enough = _remedies_of_use(to, details=details) if emission is None else None
-    if config or program or version or ignore_unknown:
-        asked = named("vramplan.cli.runs.configs:asked_of")(config, job, program, version, (ignore_unknown, quiet))
-        result = named("vramplan.cli.runs.configs:answer_of")(given, folders, asked, largest, enough)
-    elif job is None:
-        require(given)
-        result = answered(as_job(given), folders, largest, enough=enough)
-    else:
-        result = named("vramplan.cli.runs.jobs:answer_of")(given, folders, job, largest, enough)
+    opening = Opening() if emission is None and not (details or all_stages) and Opening.is_of_use(to) else None
+    try:
+        if config or program or version or ignore_unknown:
+            asked = named("vramplan.cli.runs.configs:asked_of")(config, job, program, version, (ignore_unknown, quiet))
+            answer_of = named("vramplan.cli.runs.configs:answer_of")
+            result = answer_of(given, folders, asked, largest, enough, opening)
+        elif job is None:
+            require(given)
+            result = answered(as_job(given), folders, largest, enough=enough, opening=opening)
+        else:
+            answer_of = named("vramplan.cli.runs.jobs:answer_of")
+            result = answer_of(given, folders, job, largest, enough, opening)
+    except KeyboardInterrupt:
+        if opening is None or opening.result is None:
+            raise
+        emit("fit", opening.result, to, written=opening.end())
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     code = result.exit_code(strict=strict)
     if all_stages:
         if result.stages is None:
@@ -69,8 +80,41 @@ def fit(
 
         write = named("vramplan.cli.runs.emit:emitted")
         raise typer.Exit(write(result, emission, folders, given, again, strict=strict))
-    emit("fit", result, to, details=details or all_stages, exit_code=code)
+    written = () if opening is None else opening.end()
+    emit("fit", result, to, details=details or all_stages, written=written, exit_code=code)
     raise typer.Exit(code)
+
+
+class Opening:
+    """The first lines of an answer on a terminal, where to look for remedies takes longer than all the rest."""
+
+    def __init__(self) -> None:
+        self.result: FitResult | None = None
+        self.written: list[Any] = []
+
+    @staticmethod
+    def is_of_use(to: OutputChoice) -> bool:
+        """Whether somebody reads along."""
+        return to.format == "text" and not to.quiet and to.key is None and sys.stdout.isatty()
+
+    def __call__(self, result: FitResult) -> None:
+        """Write them, and under them what is being done."""
+        self.result = result
+        self.written = named("vramplan.report.summary:render_opening")(result, width=terminal_width())
+        write_lines(self.written)
+        sys.stdout.flush()
+        self._under("looking for what would make it fit ...")
+
+    def end(self) -> list[Any]:
+        """Take away what is under them; they stay, and are returned."""
+        if self.written:
+            self._under("\r\x1b[K")
+        return self.written
+
+    def _under(self, words: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(words)
+            sys.stderr.flush()
 
 
 def _remedies_of_use(to: OutputChoice, *, details: bool) -> int | None:

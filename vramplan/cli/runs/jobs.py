@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,16 @@ def any_job_of(given: dict[str, Any], folders: Sequence[Path], written: str | No
 
 
 def answer_of(
-    given: dict[str, Any], folders: Sequence[Path], written: str, largest: str | None, enough: int | None = None
+    given: dict[str, Any],
+    folders: Sequence[Path],
+    written: str,
+    largest: str | None,
+    enough: int | None = None,
+    opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """The answer about a job of a file whose keys the options replace; `largest` is what to solve for.
 
-    `enough`: how many remedies are of use.
+    `enough`: how many remedies are of use. `opening`: who is told the answer without them first.
     """
     over, unknown = _over(given), None
     if largest is not None or asks_for_itself(over):
@@ -82,7 +87,8 @@ def answer_of(
         return known_gpus(folders)
 
     if unknown is None:
-        return answer(one_of(entry), known, None, entry.typed, closer_from=ALWAYS, enough=enough)
+        job = one_of(entry)
+        return answer(job, known, None, entry.typed, closer_from=ALWAYS, enough=enough, opening=opening)
     found: FitResult = named("vramplan.answers.solve:solved_answer")(one_of(entry), entry.typed(), unknown, known)
     return found
 

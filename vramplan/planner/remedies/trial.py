@@ -222,7 +222,8 @@ class Trials:
             if hopeless:
                 return _unsettled(change, least)
             decision = chosen_for(job, self.replays)
-            closer = looked_at(decision, self.closer_from, whole_ladder=False)
+            needs_certainty = surely or self._figure == "high"
+            closer = looked_at(decision, self.closer_from, whole_ladder=False, surely=needs_certainty)
             simulated = simulated or closer is not decision
             self._simulated += closer is not decision
             decision = closer
