@@ -328,11 +328,14 @@ def set_up(rig: Rig, source: str | None = None) -> int:
         print(f"rig {rig.name} is made of packages alone, and takes no --source")
         return 2
     folder = folder_of(rig)
+    install: list[Any] = [folder / "bin" / "python", "-m", "pip", "install"]
+    made = subprocess.run([sys.executable, "-m", "venv", str(folder)], check=False).returncode
+    if made:
+        return made
     words: list[list[Any]] = [
-        [sys.executable, "-m", "venv", folder],
-        [folder / "bin" / "python", "-m", "pip", "install", "-r", rig.requirements],
-        *([folder / "bin" / "python", "-m", "pip", "install", "--no-deps", one] for one in rig.alone),
-        [folder / "bin" / "python", "-m", "pip", "install", "-e", HERE.parents[1]],
+        [*install, *_requirements(rig, install)],
+        *([*install, "--no-deps", one] for one in rig.alone),
+        [*install, "-e", HERE.parents[1]],
     ]
     if rig.source is not None:
         repository, commit = rig.source
@@ -347,6 +350,19 @@ def set_up(rig: Rig, source: str | None = None) -> int:
             return done
     print(f"rig {rig.name} is in {folder}")
     return 0
+
+
+def _requirements(rig: Rig, install: Sequence[Any]) -> list[Any]:
+    """The pins alone where pip's own indexes have PyTorch's build, else the file, which names one more index.
+
+    Where the named index cannot be reached pip would wait for it, though a mirror has everything.
+    """
+    pins = pinned(rig.requirements)
+    builds = [pin for pin in pins if "+" in pin]
+    words = [*map(str, install), "--quiet", *builds]
+    if builds and subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+        return list(pins)
+    return ["-r", rig.requirements]
 
 
 def check(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int:

@@ -14,7 +14,17 @@ from tests.oracle.compare import jobs, path_of
 from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
 from tests.traces.parts import PARTS
-from tests.traces.rigs import BETWEEN_STEPS, RIGS, WITHOUT, pinned, python_of, recorded_of, row_names, source_of
+from tests.traces.rigs import (
+    BETWEEN_STEPS,
+    RIGS,
+    WITHOUT,
+    pinned,
+    python_of,
+    recorded_of,
+    row_names,
+    set_up,
+    source_of,
+)
 from vramplan.engines.deepspeed import walk
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -42,6 +52,27 @@ def test_every_file_of_rows_has_a_rig() -> None:
         assert lines, rig.name
         assert all("==" in line for line in lines), rig.name
         assert f"tests/traces/requirements/{rig.name}.txt" in page
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("is_mirrored", [True, False])
+def test_a_rig_asks_for_no_further_index_where_its_own_have_everything(
+    is_mirrored: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.append(words)
+        misses = "--quiet" in words and not is_mirrored
+        return subprocess.CompletedProcess(words, int(misses))
+
+    monkeypatch.setenv("VRAMPLAN_RIGS", str(tmp_path))
+    monkeypatch.setattr(subprocess, "run", run)
+    assert set_up(RIGS["zero"]) == 0
+    installed = [words[4:] for words in ran if words[2:4] == ["pip", "install"]]
+    assert installed[0] == ["--quiet", "torch==2.13.0+cpu"]
+    file = RIGS["zero"].requirements
+    assert installed[1] == (pinned(file) if is_mirrored else ["-r", str(file)])
 
 
 @pytest.mark.contract

@@ -193,14 +193,14 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     parts, what = [], "allocated"
     if peak.stranded:
         what = "that"
-        why = "blocks of streams that no other stream can use"
+        why = "cached for other CUDA streams, of no use to this one"
         if peak.returnable:
             why = "blocks of their own, as what was freed is too small"
         parts.append(Component("streams", peak.stranded, why))
     basis, unused = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}", peak.reserved - peak.allocated - peak.stranded
     libraries = min(judge.workspace_bytes, unused)  # within the factor, which is of runs that had them
     if judge.simulates:
-        basis = "free blocks and ends of segments, simulated"
+        basis = "cached free blocks and ends of segments, simulated"
     if libraries:
         threads = f"workspaces of cuBLAS, {MULTIPLYING_THREADS} threads"
         of_all = format_gib(judge.workspace_bytes)

@@ -33,10 +33,12 @@ def _simulated(decision: Decision) -> list[Assumption]:
     job = decision.job
     if job.allocator is None or job.allocator_offered is None:
         return []
-    why = "the iteration is short"
+    why = "the step makes few enough allocations"
     if decision.events > MOST_EVENTS:
-        why = "devices share the states" if shares_states(job) else "the estimate is tight"
-    return [Assumption("allocator", allocator_of(job), f"simulated, as {why}")]
+        why = "an estimate is less exact where devices share the states"
+        if not shares_states(job):
+            why = "the estimate is tight"
+    return [Assumption("allocator", allocator_of(job), f"PyTorch's allocator is simulated: {why}")]
 
 
 def _range(judge: Judge) -> list[Assumption]:
@@ -89,7 +91,7 @@ def of_the_safest(decision: Decision) -> tuple[str, ...]:
         return ()
     micro, steps = least.schedule.micro_batch_size, least.schedule.gradient_accumulation_steps
     flags = f"--micro-batch {micro} --steps {steps} --checkpointing {least.strategy}"
-    return (f"the likeliest to come through is {flags}",)
+    return (f"most likely to fit: {flags}",)
 
 
 def _of_masked_tokens(job: ResolvedJob) -> list[str]:
@@ -129,22 +131,22 @@ def _choices(job: ResolvedJob, choice: Choice) -> list[Assumption]:
     if job.activation_checkpointing is None:
         rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
         if not room:
-            why = f"the smallest peak of {rows}; none of them fits"
+            why = f"the smallest peak among {rows}; none of them fits"
         elif choice.chosen_by_time:
-            why = f"clearly the fastest of those of {rows} that fit"
+            why = f"clearly the fastest among {rows} that fits"
         elif rung.verdict == FITS:
-            why = f"the least extra compute of those of {rows} that fit"
+            why = f"the least recomputation among {rows} that fits"
         else:
-            why = f"none of {rows} surely fits; the least extra compute of those that may"
+            why = f"none of {rows} fits for certain; the least recomputation among those that may fit"
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:
-        among = "" if choice.accumulation.free else " of those that divide the global batch"
+        among = "that" if choice.accumulation.free else "that divides the global batch and"
         if not room:
-            why = "the smallest; not even it fits"
+            why = "the smallest, and even that does not fit"
         elif rung.verdict == FITS:
-            why = f"the largest{among} that fits"
+            why = f"the largest {among} fits"
         else:
-            why = f"the largest{among} that may fit; none surely does"
+            why = f"the largest {among} may fit; none fits for certain"
         made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
     return made
 
@@ -186,7 +188,7 @@ def _warnings(job: ResolvedJob, rung: Rung, usable_bytes: int, total_parameters:
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append(
-            "tight: the estimate exceeds the usable memory, and only the low end of its range fits: more likely not"
+            "tight: the estimate is above the usable memory and only the low end of its range fits, so more likely not"
         )
     return said
 

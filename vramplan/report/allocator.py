@@ -14,7 +14,9 @@ def allocator_facts(found: Allocator) -> list[tuple[str, str]]:
     facts = [("allocator", f"simulated with {settings}: {grows}")]
     if found.held_bytes:
         held, largest = _gib(found.held_bytes), _gib(found.largest_free_bytes)
-        facts.append(("fragments", f"{held} are free and cannot go back; the largest free block has {largest}"))
+        facts.append(
+            ("fragments", f"{held} are free but in segments partly in use; the largest free block has {largest}")
+        )
     return facts
 
 

@@ -92,7 +92,7 @@ def summary(answer: Search) -> list[str]:
     others = f"{answer.slower:,} {left}, " if answer.slower else ""
     refused = f"{answer.refused:,} the program cannot run or are not modelled"
     over = f"{answer.over_limits:,} fit and break a deadline or a budget, " if answer.over_limits else ""
-    said = [f"{looked}: {near}, {others}{over}{answer.too_large:,} do not fit or not for certain, {refused}"]
+    said = [f"{looked}: {near}, {others}{over}{answer.too_large:,} do not fit or might not, {refused}"]
     if answer.fastest is None and not answer.complete:
         return ["interrupted: no plan was found up to then", *said]
     if answer.fastest is None:

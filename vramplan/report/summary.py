@@ -195,7 +195,7 @@ def _memory(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
         said = (
             "more likely than not, it runs out of memory"
             if is_unlikely(result)
-            else "it may run out of memory: the range reaches above what is usable"
+            else "it may run out of memory: the range goes above the usable memory"
         )
         lines += paragraph("", [Span(said, "note")], width)
         for safer in result.decisive:

@@ -53,14 +53,14 @@ def time_words(time: Time) -> tuple[str, str, str, str, str]:
 
 
 PART_WORDS = {
-    "products": "products",
+    "products": "matrix products",
     "attention": "fused attention",
-    "bytes": "kernels that read and write",
+    "bytes": "memory-bound kernels",
     "optimizer": "optimizer",
     "communication": "communication",
     "bubble": "pipeline bubble",
     "host": "host",
-    "loop": "loop",
+    "loop": "training loop",
 }
 LEAST_SHARE = 0.005
 
@@ -81,7 +81,7 @@ def time_facts(time: Time) -> list[tuple[str, str]]:
         ("step", f"{likely}, {between}; {time.basis}, {samples}"),
         ("rate", ", ".join(rates)),
         ("MFU", f"{time.mfu_percent:.1f}%: FLOPs of forward and backward, over the peak of {peak} per GPU"),
-        ("HFU", f"{time.hfu_percent:.1f}%: with what checkpoints compute again"),
+        ("HFU", f"{time.hfu_percent:.1f}%: the same with the recomputation of checkpoints"),
         ("time spent", f"{bound.removesuffix(f', {EXTRAPOLATED}')}: {said}"),
     ]
 

@@ -41,7 +41,7 @@ REPLAY_ALONE = (
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
 # a warning about one step alone
 OF_A_VERDICT = (
-    "tight: the estimate exceeds the usable memory, and only the low end of its range fits: more likely not",
+    "tight: the estimate is above the usable memory and only the low end of its range fits, so more likely not",
 )
 
 

@@ -27,7 +27,7 @@ def basis_of_zero(record: Record, job: ResolvedJob, alone: dict[str, str]) -> di
     if kind == "zero3":
         basis |= {"weights": f"{alone['weights']} {part}", "gathered": "whole parameters of the modules in use"}
         basis["gradients"] = f"{record.reached_parameters:,} {part}"
-        basis["communication"] = f"a bucket of {zero.reduce_bucket_size:,} gradients, and what is gathered ahead"
+        basis["communication"] = f"a bucket of {zero.reduce_bucket_size:,} gradients, and prefetched weights"
         if "optimizer" in job.offload:
             basis["gradients"] = "parts on their way to the host"
         if "parameters" in job.offload:
