@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from tests.cli.running import run
 from vramplan import fit
 from vramplan.job import build_job
 from vramplan.planner.decision import ALWAYS, IN_DOUBT, MOST_EVENTS, decide
-from vramplan.planner.reserving import records_of
+from vramplan.planner.reserving import Simulation, records_of, remarks
+from vramplan.replay.caching.run import Reservation, reserve
+from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract
@@ -129,3 +132,48 @@ def test_events_are_counted_without_playing_them(name: str, strategy: str) -> No
     decision = decide(job)
     played = len(records_of(decision.setup, 2)[0].events)
     assert 0.88 * played <= decision.record.events_of_every_copy <= played
+
+
+LEFT: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "a10g", "parallel": {"data": 8, "sharding": "zero2"}}
+
+
+def test_what_an_engine_leaves_at_its_start_makes_no_run_uncertain() -> None:
+    """DeepSpeed puts all weights together on the device, and the allocator keeps the room of both copies."""
+    found = fit(**LEFT)
+    micro = found.recommended.micro_batch_size
+    assert micro is not None
+    assert (found.verdict, found.peak.high_bytes) == ("fits", found.usable_bytes)
+    (taken,) = [one for one in found.assumptions if one.key == "micro_batch_size"]
+    assert taken.value == micro
+    pinned = {"gradient_accumulation_steps": 1, "activation_checkpointing": found.recommended.activation_checkpointing}
+    again = fit(**LEFT, **pinned, micro_batch_size=micro)
+    assert (again.verdict, again.peak) == ("fits", found.peak)
+    assert fit(**LEFT, **pinned, micro_batch_size=micro + 1).verdict != "fits"
+    # with that margin above what is reserved on a device that has room it would not be certain
+    spread = found.peak.device_bytes / found.peak.reserved_bytes
+    assert found.peak.reserved_bytes * spread * 1.2 > found.usable_bytes
+
+
+def test_a_run_that_gives_memory_back_once_lasts() -> None:
+    keys = {"model": "llama-3.2-1b", "gpu": "a100", "micro_batch_size": 4, "gradient_accumulation_steps": 1}
+    job = build_job(keys | {"activation_checkpointing": "none"})
+    assert isinstance(job, ResolvedJob)
+    records = records_of(decide(job).setup, 2)
+    roomy = reserve(records[0], 4, first=records[1])
+    short = reserve(records[0], 4, first=records[1], limit_bytes=roomy.reserved_bytes - (2 << 20))
+    assert (short.failure, short.retries, short.last_retries) == (None, 1, 0)
+    assert simulation_of(short).lasts
+    assert remarks(short, short.reserved_bytes) == [
+        "the allocator gives all free segments back once in 3 iterations, and in the last of them no more"
+    ]
+    again = short._replace(retries=2, last_retries=1)
+    assert not simulation_of(again).lasts
+    assert remarks(again, again.reserved_bytes) == [
+        "the allocator gives all free segments back 2 times in 3 iterations, which is slow"
+    ]
+    assert not simulation_of(reserve(records[0], 4, first=records[1], limit_bytes=roomy.allocated_bytes // 2)).lasts
+
+
+def simulation_of(found: Reservation) -> Simulation:
+    """A simulation that came to this."""
+    return Simulation(4, DEFAULT, found.reserved_bytes, (), False, tuple, {DEFAULT: found}, OrderedDict())

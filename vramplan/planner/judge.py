@@ -115,7 +115,7 @@ class Judge:
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
-        self._simulations: dict[tuple[str, int, bool], Simulation] = {}
+        self._simulations: dict[tuple[str, int, bool, int], Simulation] = {}
         self._at_steps: dict[int, Judge] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool, stage: int = 0) -> Record:
@@ -193,10 +193,25 @@ class Judge:
         survived = reservation is not None and reservation.failure is None and reservation.retries > 0
         room = self._room_for_largest(record, micro, strategy != "none")
         found = footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, room)
+        survives = reservation is not None and reservation.failure is None
+        if survives and found.high > self.usable_bytes and self.lasts(strategy, schedule):
+            found = found._replace(high=max(found.device, self.usable_bytes))  # it gives back what is above that
         if reservation is None or not self.job.varied_lengths:
             return found
         # in which order lengths come decides how much of the cache serves none of them
         return found._replace(low=low_of(allocated, self.outside_bytes, margin))
+
+    def lasts(self, strategy: str, schedule: Schedule) -> bool:
+        """Whether a simulated run comes through on a device that is smaller by the margin above it.
+
+        What is reserved there is less than on a large one: where memory is short, the allocator gives back what it
+        keeps for later, such as what an engine has left at its start. A run that does so again and again does not last.
+        """
+        allocated = self.allocated_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
+        if not self.simulates or allocated > self.most_certain_bytes:
+            return False
+        simulation = self.simulation(strategy, schedule, room_bytes=self.most_certain_bytes)
+        return simulation is not None and simulation.lasts
 
     def _room_for_largest(self, record: Record, micro: int, again: bool) -> int:
         return room_for(record.largest_bytes(micro), again=again) if self.minds_largest else 0
@@ -271,17 +286,20 @@ class Judge:
             return None
         return simulation.reported if reported else simulation.reservation
 
-    def simulation(self, strategy: str, schedule: Schedule) -> Simulation | None:
-        """A run of a schedule through the allocator; None where that is estimated."""
+    def simulation(self, strategy: str, schedule: Schedule, room_bytes: int | None = None) -> Simulation | None:
+        """A run of a schedule through the allocator; None where that is estimated.
+
+        `room_bytes`: what there is for the allocator, without it what the device has.
+        """
         settings = self.job.allocator
         if settings is None or not self.simulates:
             return None
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
-        key = (strategy, micro, accumulates)
+        room = self.usable_bytes - self.outside_bytes if room_bytes is None else room_bytes
+        key = (strategy, micro, accumulates, room)
         found = self._simulations.get(key)
         if found is None:
             setup = self.setup_at(strategy, micro, accumulates)
-            room = self.usable_bytes - self.outside_bytes
             each = self.workspace_bytes // MULTIPLYING_THREADS
             workspaces = (each,) * MULTIPLYING_THREADS if each else ()
             turned = turns_images(self.job)

@@ -88,6 +88,12 @@ class Simulation:
         wanted = self._played(self.settings, None)
         return wanted._replace(failure=limited.failure, retries=limited.retries)
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the run comes through, and gives nothing back any more when it has found its course."""
+        found = self._limited()
+        return found.failure is None and not found.last_retries
+
     @cached_property
     def reported(self) -> Reservation:
         """The same with `expandable_survives`."""
@@ -211,5 +217,6 @@ def remarks(found: Reservation, room_bytes: int) -> list[str]:
     if found.failure is None and found.retries:
         times = "once" if found.retries == 1 else f"{found.retries} times"
         iterations = f"{found.iterations} iterations"
-        said.append(f"the allocator gives all free segments back {times} in {iterations}, which is slow")
+        cost = "which is slow" if found.last_retries else "and in the last of them no more"
+        said.append(f"the allocator gives all free segments back {times} in {iterations}, {cost}")
     return said

@@ -19,6 +19,7 @@ from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 ASTRAY = 6  # runs that fail below an estimate, before it is asked whether any comes through: a replay of its own
 FIRST, LATER = range(2)
 WHICHEVER = 3  # a micro-batch that another one stands for, where any does
+STRIDE = 8  # a first step from a micro-batch that fits to larger ones is this part of it
 FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
 
 
@@ -107,7 +108,10 @@ def with_largest(judge: Judge, rung: Rung) -> Rung:
 def _largest(judge: Judge, accumulation: OpenSchedules, strategy: str, figure: str) -> Schedule | None:
     """The largest exact schedule of which a figure is within the usable memory; None if there is none."""
     if accumulation.free:
-        micro = _largest_within(judge, strategy, accumulation.for_micro(1), figure)
+        one = accumulation.for_micro(1)
+        micro = _largest_within(judge, strategy, one, figure)
+        if figure == "high":
+            micro = _largest_that_lasts(judge, strategy, one, micro)
         return accumulation.for_micro(micro) if micro else None
     below: int | None = judge.limits.device
     too_large: list[Schedule] = []
@@ -124,6 +128,8 @@ def _largest(judge: Judge, accumulation: OpenSchedules, strategy: str, figure: s
     # what is left below one that is too much was guessed from it, so the guess may have left out some that fit
     if found is None and too_large and (smallest := accumulation.smallest()) not in too_large:
         found = smallest if _below(judge, strategy, smallest, figure) is None else None
+    if figure == "high":
+        found = _larger_that_lasts(judge, strategy, accumulation, found)
     if found is None:
         return None
     least = too_large[-1].micro_batch_size if too_large else found.micro_batch_size
@@ -172,6 +178,39 @@ def _largest_within(
         return last_between(is_within, likely, over)
     at = max(at, likely)
     return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
+
+
+def _largest_that_lasts(judge: Judge, strategy: str, schedule: Schedule, known: int) -> int:
+    """A micro-batch that is `known` to surely fit, or a larger one that does as the allocator gives back what it keeps.
+
+    Of one more the run does not last on a device that is smaller by the margin.
+    """
+
+    def is_lasting(micro: int) -> bool:
+        return _lasts(judge, strategy, schedule._replace(micro_batch_size=micro))
+
+    if takes_one(judge.job.model.family) or not is_lasting(known + 1):
+        return known
+    return last_that_holds(is_lasting, known + 1, LARGEST_MICRO_BATCH, step=max(1, known // STRIDE))
+
+
+def _larger_that_lasts(
+    judge: Judge, strategy: str, accumulation: OpenSchedules, known: Schedule | None
+) -> Schedule | None:
+    """The same of the schedules that make the batch of a step."""
+    least = 0 if known is None else known.micro_batch_size
+    for schedule in reversed(list(accumulation.schedules())):
+        if schedule.micro_batch_size <= least:
+            continue
+        if not _lasts(judge, strategy, schedule):
+            break
+        known = schedule
+    return known
+
+
+def _lasts(judge: Judge, strategy: str, schedule: Schedule) -> bool:
+    held = judge.is_on_host(strategy, schedule.micro_batch_size, schedule.accumulates)
+    return held and judge.lasts(strategy, schedule)
 
 
 def _likely(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:

@@ -47,6 +47,7 @@ class Reservation(NamedTuple):
     held_bytes: int  # at the end: reserved, free, and in segments of which others are in use
     largest_free_bytes: int  # at the end
     retries: int
+    last_retries: int  # of the last iteration
     iterations: int
     failure: Failure | None
     expandable_survives: bool | None = (
@@ -134,13 +135,13 @@ class SimulatedRun:
     def _whole(self) -> Generator[Reservation | None, None, None]:
         """The reservation, and before it None each time that a request would reserve more than is of use."""
         allocator = self.allocator
-        first_reserved = first_allocated = 0
+        first_reserved = first_allocated = retries_before = 0
         failure = None
         try:
             yield from self._unbroken(self._start)
             lengths = len(self.courses)
             while self.iteration < MOST_ITERATIONS + lengths - 1:
-                before = allocator.peak_reserved_bytes
+                before, retries_before = allocator.peak_reserved_bytes, allocator.retries
                 self.iteration += 1
                 yield from self._iterate()
                 if self.iteration < lengths:
@@ -174,6 +175,7 @@ class SimulatedRun:
             held_bytes=allocator.held_bytes,
             largest_free_bytes=allocator.largest_free_bytes,
             retries=allocator.retries,
+            last_retries=allocator.retries - retries_before,
             iterations=self.iteration,
             failure=failure,
         )
