@@ -112,6 +112,10 @@ class Module:
             names[argument.arg] = self._value(default, {}, depth)
         names.update({argument.arg: value for argument, value in zip(arguments, call.positional, strict=False)})
         names.update({key: value for key, (value, _) in call.fields.items() if key in names})
+        if function.args.kwarg is not None:
+            names[function.args.kwarg.arg] = {
+                key: value for key, (value, _) in call.fields.items() if key not in names and key != OWNER
+            }
         try:
             self._body(function.body, {**given, **names}, depth)
         except _Returned as returned:
@@ -145,6 +149,10 @@ class Module:
             owner = self._owner(target.value, names, depth)
             if owner is not None:
                 owner.fields[target.attr] = (value, target.lineno)
+        elif isinstance(target, ast.Subscript):
+            held, key = self._value(target.value, names, depth), self._value(target.slice, names, depth)
+            if isinstance(held, dict) and isinstance(key, str | int):
+                held[key] = value
         elif isinstance(target, ast.Tuple | ast.List):
             several = value if isinstance(value, list) else [value] * len(target.elts)
             for part, one in zip(target.elts, several, strict=False):
@@ -175,6 +183,12 @@ class Module:
             return names.get(node.id, self.names.get(node.id, NotConstant(node.id)))
         if isinstance(node, ast.List | ast.Tuple):
             return [self._value(item, names, depth) for item in node.elts]
+        if isinstance(node, ast.Dict):
+            return self._mapping(node, names, depth)
+        if isinstance(node, ast.Subscript):
+            held, key = self._value(node.value, names, depth), self._value(node.slice, names, depth)
+            known = isinstance(held, dict) and isinstance(key, str | int) and key in held
+            return held[key] if known else NotConstant(ast.unparse(node))
         if isinstance(node, ast.Call):
             return self._call(node, names, depth)
         if isinstance(node, ast.Attribute):
@@ -188,6 +202,20 @@ class Module:
                 return NotConstant(ast.unparse(node))
             return self._value(node.body if test else node.orelse, names, depth)
         return self._calculated(node, names, depth)
+
+    def _mapping(self, node: ast.Dict, names: Mapping[str, Any], depth: int) -> Any:
+        """A dictionary of constants, with those that `**` puts into it; a `NotConstant` where one of them is none."""
+        made: dict[Any, Any] = {}
+        for name, item in zip(node.keys, node.values, strict=True):
+            value = self._value(item, names, depth)
+            key = None if name is None else self._value(name, names, depth)
+            if name is None and isinstance(value, dict):
+                made |= value
+            elif isinstance(key, str | int):
+                made[key] = value
+            else:
+                return NotConstant(ast.unparse(node))
+        return made
 
     def _calculated(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
         """Operators; a `NotConstant` where an operand is none, or does not suit."""
@@ -250,8 +278,10 @@ class Module:
             if isinstance(copied, list):
                 return list(copied)
         made = Constructed(name, node.lineno, [self._value(item, names, depth) for item in node.args])
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call | ast.Name):
             owner = self._value(node.func.value, names, depth)
+            if isinstance(owner, dict) and node.func.attr == "get" and made.positional:
+                return owner.get(*made.positional[:2]) if isinstance(made.positional[0], str) else made
             if isinstance(owner, Constructed):
                 made.name = f"{owner.name}.{node.func.attr}"
                 made.fields[OWNER] = (owner, node.lineno)
@@ -259,8 +289,11 @@ class Module:
             given = made.positional[0]
             return isinstance(given, TYPES[str(made.positional[1])]) if not isinstance(given, NotConstant) else made
         for keyword in node.keywords:
+            value, line = self._value(keyword.value, names, depth), keyword.value.lineno
             if keyword.arg is not None:
-                made.fields[keyword.arg] = (self._value(keyword.value, names, depth), keyword.value.lineno)
+                made.fields[keyword.arg] = (value, line)
+            elif isinstance(value, dict):
+                made.fields.update({key: (item, line) for key, item in value.items() if isinstance(key, str)})
         if name.rpartition(".")[2] in ("cast", "deepcopy") and made.positional:
             return made.positional[-1]
         if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and len(made.positional) == 2:
@@ -336,6 +369,8 @@ def settings(
             names = [shorter(item).name for item in value if isinstance(item, Constructed)]
             plain = [item for item in value if not isinstance(item, Constructed | NotConstant)]
             found[key] = Written(names or plain, file, line)
+        elif isinstance(value, dict):
+            found[key] = Written(NotConstant(str(value)), file, line)
         else:
             found[key] = Written(value, file, line)
 

@@ -51,6 +51,9 @@ DEGREES = {
     "parallel.context": "model.context_parallel_size",
     "parallel.expert": "model.expert_model_parallel_size",
 }
+LENGTHS = ("dataset.seq_length", "dataset.sequence_length", "model.seq_length")
+"""Keys of the length, which have to agree: training/config.py, `ConfigContainer.validate`."""
+
 DIFFUSION = ("Flux", "Wan")
 """How classes of models that draw images begin, and those of their data."""
 
@@ -153,11 +156,10 @@ def _recipe(sheet: Sheet, meaning: Meaning) -> None:
         sheet.refuse(draws, "a job has no word for a model of images alone", "give a recipe that trains on texts")
         return
     model_of(sheet, meaning)
-    length = sheet.count("dataset.seq_length") or sheet.count("dataset.sequence_length")
-    length = length or sheet.count("model.seq_length")
-    sheet.count("model.seq_length")
-    if length:
-        meaning.say("sequence_length", length, "dataset.seq_length")
+    lengths = {key: sheet.count(key) for key in LENGTHS}
+    told = next((key for key, length in lengths.items() if length and sheet.given(key)), LENGTHS[0])
+    if lengths[told]:
+        meaning.say("sequence_length", lengths[told], told)
     else:
         meaning.ask("sequence_length", "the recipe's data has no seq_length (--seq N)")
     _devices(sheet, meaning)
