@@ -282,3 +282,12 @@ def test_adapters_over_quantized_weights_are_fp32_in_every_stage(half: str) -> N
 def test_lora_is_refused_beside_what_works_on_whole_weights(key: str) -> None:
     with pytest.raises(InputError, match=f"{key}: is on beside LoRA"):
         meant(BASE + f"finetuning_type: lora\nlora_target: all\n{key}: true\n", "a.yaml")
+
+
+def test_a_file_that_leaves_its_model_out_is_told_by_what_is_trained_and_how() -> None:
+    text = "stage: sft\nfinetuning_type: lora\nlora_rank: 4\ncutoff_len: 64\ntemplate: qwen\nbf16: true\n"
+    found = meant(text, "train.yaml")
+    assert (found.program, found.job["adapter"]["rank"]) == ("llama-factory", 4)
+    assert "model" in found.open
+    with pytest.raises(InputError, match="of no training program"):
+        meant("stage: sft\ntemplate: qwen\ncutoff_len: 64\n", "chat.yaml")

@@ -147,3 +147,15 @@ def test_the_record_of_a_run() -> None:
     }
     found = job(json.dumps(kept), "args.json")
     holds(found, micro_batch_size=4, gradient_accumulation_steps=2, parallel__data=2, adapter__rank=8)
+
+
+def test_scripts_of_the_first_releases_name_a_model_by_its_type() -> None:
+    words = "--model_type qwen1half-7b --sft_type lora --lora_dropout_p 0. --batch_size 2 --dtype bf16 --max_length 512"
+    command = f"torchrun --nproc_per_node=2 src/llm_sft.py {words} --lora_rank 4 --learning_rate 1e-4 --bf16 true\n"
+    found = meant(command, "sft.sh")
+    assert found.program == "ms-swift"
+    assert (found.job["model"], found.job["micro_batch_size"]) == ("qwen1.5-7b", 2)
+    assert found.job["parallel"] == {"data": 2, "sharding": "ddp"}
+    assert found.job["adapter"]["dropout"] == 0.0
+    preferred = meant(command.replace("llm_sft", "llm_dpo"), "dpo.sh")
+    assert preferred.job["loss"] == "dpo"

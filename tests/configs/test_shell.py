@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.configs.meant import holds, job, meant
 from vramplan.configs import shell
+from vramplan.configs.reading import started_by
 from vramplan.errors import InputError
 
 
@@ -285,6 +286,13 @@ def test_options_that_a_comment_or_the_end_of_a_line_cuts_off_are_an_error(lines
         meant("torchrun train.py --model_name_or_path gpt2 \\\n" + lines, "run.sh")
     (problem,) = caught.value.problems
     assert (problem.key, problem.line) == ("--max_seq_length", line)
+
+
+@pytest.mark.parametrize("start", ["swift sft --model Qwen/Qwen2.5-0.5B", "litgpt pretrain pythia-14m"])
+def test_a_blank_behind_a_backslash_ends_a_command(start: str) -> None:
+    with pytest.raises(InputError, match="as do 1 more: that of line 1 ends before it") as caught:
+        started_by(f"{start} --seed 1 \\  \n  --max_length 512 \\  \n  --bf16 True\n", "run.sh")
+    assert [(one.key, one.line) for one in caught.value.problems] == [("--max_length", 2)]
 
 
 def test_options_of_a_case_and_of_a_helper_are_none_that_are_cut_off() -> None:

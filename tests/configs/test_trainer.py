@@ -202,6 +202,21 @@ def test_dpo_has_a_reference_and_padding() -> None:
     assert job(SFT + "desirable_weight: 1.0\n", "a.yaml")["loss"] == "kto"
 
 
+@pytest.mark.parametrize(
+    ("file", "line", "loss"),
+    [
+        ("configs/kto.yaml", "# DPOTrainer arguments", "kto"),  # left over of the file that it was made from
+        ("kto/own.yaml", "dataset_mixer: {org/texts: 1.0}", "kto"),
+        ("own.yaml", "dataset_mixer: {trl-lib/kto-mix-14k: 1.0}", "kto"),
+        ("own.yaml", "# ORPOTrainer arguments", "orpo"),
+        ("config_orpo.yaml", "precompute_ref_log_probs: false", "dpo"),  # a key of DPO's alone
+        ("own.yaml", "output_dir: runs/kto", "dpo"),  # what is written is no sign
+    ],
+)
+def test_of_methods_with_the_same_keys_names_tell_which_is_meant(file: str, line: str, loss: str) -> None:
+    assert job(f"{SFT}beta: 0.1\n{line}\n", file)["loss"] == loss
+
+
 def test_simpo_by_the_key_of_its_authors_has_no_reference() -> None:
     holds(job(SFT + "beta: 2.5\ngamma_beta_ratio: 0.5\n", "a.yaml"), loss="simpo", dpo_reference=None)
 

@@ -9,7 +9,7 @@ from typing import Any
 from vramplan.configs import forms, shell
 from vramplan.configs.table import names
 from vramplan.configs.written import Written
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
 
 Words = Sequence[shell.Argument]
@@ -20,6 +20,15 @@ FILES = (".yaml", ".yml", ".json")
 def names_file(text: str, suffixes: tuple[str, ...] = FILES) -> bool:
     """Whether a word names a file of settings, be it one that only the caller knows."""
     return text.endswith((*suffixes, shell.CLOSE))
+
+
+def left_behind(words: Words, line: int, file: str) -> Problem:
+    """What to say of options that the command of a line leaves behind, as the shell takes them for commands."""
+    first, *further = words
+    more = f", as do {len(further)} more" if further else ""
+    message = f"begins a command of its own{more}: that of line {line} ends before it"
+    hint = "end each line of a command with a backslash and nothing behind it, and take comments out from between them"
+    return Problem(message, first.text, hint, file, first.line)
 
 
 FURTHER = re.compile(r"(?i)\w*(args?|arguments|opts?|options?|flags?)")

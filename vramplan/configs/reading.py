@@ -181,11 +181,7 @@ def _script(text: str, file: str) -> shell.Script:
     """A script, read; options that its command leaves behind are an error, as the shell takes them for commands."""
     script = shell.read(text, sourced(file))
     if script.cut_off and script.program is not None:
-        first, *further = script.cut_off
-        more = f", as do {len(further)} more" if further else ""
-        message = f"begins a command of its own{more}: that of line {script.program.line} ends before it"
-        hint = "end each line of a command with a backslash, and take comments out from between them"
-        raise InputError([Problem(message, first.text, hint, file, first.line)])
+        raise InputError([command.left_behind(script.cut_off, script.program.line, file)])
     return script
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from vramplan.configs.command import left_behind
 from vramplan.configs.constructed import Beside
 from vramplan.configs.sheet import Launched, Program
 from vramplan.configs.shell import Script
@@ -129,6 +130,10 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
                 others[words[0].line] = None
             if launched is not None:
                 break
+    behind = [words[0] for words in script.commands if re.match(r"--[a-z]", words[0].text)]
+    if found is not None and behind:
+        starts = max((words[0].line for words in script.commands if words[0].line < behind[0].line), default=1)
+        raise InputError([left_behind(behind, starts, file)])
     if found is None and foreign is not None:
         raise InputError([_foreign(foreign[0], file, foreign[1])])
     return None if found is None else (found[0], found[1]._replace(others=tuple(others), loops=script.loops))

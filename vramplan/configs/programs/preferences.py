@@ -24,6 +24,9 @@ TUNES = re.compile(r"(?i)(?<![a-z])(sft|instruct(ions?)?|pretrain\w*|cpt|clm)(?!
 """Words of a name: of pairs of answers, and of texts."""
 
 
+METHODS = re.compile(r"(?i)(?<![a-z])(kto|orpo|cpo|dpo)(?![a-z])")
+"""Methods whose trainers have keys in common, as `beta`."""
+
 ASKED = "no key says which trainer reads them: --loss standard is the step of SFT (--loss dpo)"
 """How the loss is asked for."""
 
@@ -42,6 +45,20 @@ def sign(sheet: Sheet) -> str | None:
         return None  # a split, as train_sft, or data of texts beside others
     found = next((name for name in names if SIGNS.search(name)), None)
     return None if found is None else f"{found} has pairs of answers by its name"
+
+
+def method(sheet: Sheet, *, of_its_name: bool = False) -> str | None:
+    """The method that the file's own name says, else its folder, else the names of its data; None where none does.
+
+    `of_its_name`: of the file's own name alone.
+    """
+    file = next((item.file for item in sheet.written.values() if item.file), None)
+    parts = (file or "").replace("\\", "/").split("/")[-2:]
+    for name in parts[-1:] if of_its_name else (*reversed(parts), *_names(sheet)):
+        found = METHODS.search(name)
+        if found is not None:
+            return found[1].lower()
+    return None
 
 
 def _names(sheet: Sheet) -> Iterator[str]:

@@ -61,7 +61,7 @@ def task_of(file: TrainingFile) -> str:
         return GKD
     told = TRAINER.search(sheet.source)
     if told is not None and not sheet.given("loss_type"):
-        return told[1].lower()
+        return preferences.method(sheet, of_its_name=True) or told[1].lower()
     samples = sheet.given("max_completion_length") and not sheet.given("max_length")  # which KTO, ORPO and CPO have too
     if samples or any(sheet.given(key) for key in ("num_generations", "reward_funcs", "log_completions")):
         return "grpo"
@@ -73,7 +73,8 @@ def task_of(file: TrainingFile) -> str:
         return "cpo"
     losses = sheet.texts("loss_type") or []
     if any(sheet.given(key) for key in ("beta", *OF_PREFERENCES, "precompute_ref_log_probs", "rpo_alpha")):
-        return DPO
+        alone = any(sheet.given(key) for key in OF_DPO) or "program" in sheet.written
+        return DPO if alone else preferences.method(sheet) or DPO
     if any(word in DPO_LOSSES for word in losses):
         return DPO
     asked = ASKED.get(str(sheet.beside.get("loss")))
@@ -146,6 +147,7 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     elif task == DPO:
         meaning.say("loss", "dpo", "loss_type" if sheet.given("loss_type") else "beta")
         told = TRAINER.search(sheet.source) or any(sheet.given(key) for key in ("program", *OF_DPO))
+        told = told or preferences.method(sheet)
         if not told:
             meaning.note(
                 "beta, max_prompt_length: keys of DPO, KTO, ORPO and CPO alike; DPO is taken (--loss orpo, ...)"

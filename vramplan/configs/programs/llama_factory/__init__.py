@@ -47,7 +47,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
     found = sum(name in keys for name in own)
     if _is_v1(keys):
         found += 2 + sum(name in keys for name in ("kernel_config", "dist_config", "train_dataset", "model_class"))
-    return found if "model_name_or_path" in keys or "model" in keys else 0
+    told = "model_name_or_path" in keys or "model" in keys
+    return found if told or {"finetuning_type", "stage"} <= set(keys) else 0
 
 
 def _is_v1(keys: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ steps), swift/trainers/mixin.py (_fix_gradient_checkpointing), swift/pipelines/t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,8 +29,14 @@ OF_ITS_OWN = (
     *("split_dataset_ratio", "loss_scale", "truncation_strategy", "swanlab_exp_name", "load_args"),
 )
 
+OF_RELEASES_1_AND_2 = ("sft_type", "lora_dropout_p", "template_type", "train_dataset_sample", "model_id_or_path")
+"""Names of arguments that release 3 renamed; examples/pytorch/llm/scripts at v1.0 and v2.0."""
+
 TASKS = {"rm": "reward", "simpo": "cpo", "pt": "sft"}
 """What TRL calls the methods that it calls otherwise."""
+
+SCRIPT = re.compile(r"(.*/)?llm_|\.py$")
+"""What stands around the method in the name of a script of releases 1 and 2: `src/llm_sft.py`."""
 
 STEPS = "gradient_accumulation_steps"
 BATCH = 16  # of all devices, where no steps are given
@@ -56,12 +63,16 @@ FSDP2 = {"fsdp": "full_shard auto_wrap", "fsdp_config.fsdp_version": 2, "fsdp_co
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are ms-swift's alone."""
-    found = sum(key in keys for key in OF_ITS_OWN)
+    found = sum(key in keys for key in {*OF_ITS_OWN, *OF_RELEASES_1_AND_2})
+    if "sft_type" in keys and "model_type" in keys:  # which names the model there
+        return len(keys)
     return found + 2 * ("model" in keys or "model_id_or_path" in keys) if found > 1 else 0
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a command of ms-swift, in the terms of the Trainer's arguments."""
+    if sheet.given("sft_type") and not sheet.given("model_id_or_path") and not sheet.given("model"):
+        _put(sheet, "model", (sheet.text("model_type") or "").replace("1half", "1.5"), "model_type")
     trainer.renamed(sheet, OF_OLD_RELEASES)
     method = _task(sheet)
     if method is None:
@@ -102,6 +113,7 @@ def _task(sheet: Sheet) -> str | None:
     if kind == "seq_cls":
         _put(sheet, CLASSIFIER, True, "task_type")
     verb = sheet.text("program") or ("rlhf" if sheet.given("rlhf_type") else "sft")
+    verb = SCRIPT.sub("", verb)
     method = (sheet.text("rlhf_type") or "dpo").lower() if verb == "rlhf" else verb
     if method == "simpo":
         _put(sheet, "loss_type", "simpo", "rlhf_type", over=True)
