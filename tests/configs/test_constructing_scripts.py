@@ -182,3 +182,57 @@ def test_a_file_in_utf16_is_read(tmp_path: Path) -> None:
     file.write_bytes("trl sft --model_name_or_path gpt2 --max_length 64\n".replace("\n", "\r\n").encode("utf-16"))
     found = {value.key: value.value for value in read_files([str(file)], Wanted()).values}
     holds(found, model="gpt2", sequence_length=64)
+
+
+BRANCHES = """
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from trl import SFTConfig, SFTTrainer
+    from own_words import *
+
+    def main(args):
+        if args.quantize:
+            bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+        else:
+            bits = None
+        model = AutoModelForCausalLM.from_pretrained(args.model, quantization_config=bits)
+        adapter = None
+        if args.method == "lora":
+            adapter = LoraConfig(r=args.rank, target_modules="all-linear")
+        if loops and not adapter:
+            loops = adapter
+        words = SFTConfig(per_device_train_batch_size=args.rows, max_length=256)
+        SFTTrainer(model=model, args=words, peft_config=adapter).train()
+
+    main(reader_of_words().parse_args())
+"""
+OPTIONS = """
+    import argparse
+
+    def reader_of_words():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--model", required=True)
+        parser.add_argument("--method", default="full")
+        parser.add_argument("--quantize", action="store_true")
+        parser.add_argument("--rank", type=int, default=4)
+        parser.add_argument("--rows", type=int, default=2)
+        return parser
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "quantization"),
+    [
+        ("", None, None),
+        ("--method lora", 4, None),
+        ("--method lora --rank 16 --quantize", 16, "nf4"),
+    ],
+)
+def test_of_branches_those_are_read_that_the_arguments_take(
+    tmp_path: Path, words: str, rank: int | None, quantization: str | None
+) -> None:
+    """The options may stand in a module beside the script."""
+    command = f"torchrun --nproc_per_node 2 own.py --model gpt2 --rows 3 {words}\n"
+    told = values(tmp_path, {"run.sh": command, "own.py": BRANCHES, "own_words.py": OPTIONS})
+    holds(told, model="gpt2", micro_batch_size=3, adapter__rank=rank, quantization=quantization)
+    assert ("adapter.kind" in told) is (rank is not None)

@@ -16,11 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramplan.catalog import scalars
 from vramplan.configs import data_files
 from vramplan.configs.constructed import COMPARED, Beside
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.noted_names import Function, NotedNames, name_of
+from vramplan.configs.noted_names import Function, NotedNames, as_parsed, name_of
 from vramplan.configs.shell.numbers import CALCULATED, MAX_NUMBER
 from vramplan.errors import InputError
 
@@ -33,6 +32,9 @@ UNKNOWN = "**"
 
 CAPABILITY = "get_device_capability"  # compared with 8: Ampere or newer
 PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
+PARSER = re.compile(r"(?i)pars|get_args")
+"""In the name of a function that reads the command line."""
+
 MODULE = "torch."
 CAST: dict[str, Callable[[Any], Any]] = {
     "int": int,
@@ -63,6 +65,20 @@ class ScriptNames(NotedNames):
         super().__init__(text, file)
         self.beside = beside
         self.modules: dict[str, ScriptNames | None] = {}
+        if not self.options and any(PARSER.search(name) for name in self.called):
+            self._options_beside()
+
+    def _options_beside(self) -> None:
+        """Take the options of `argparse` from the modules beside the script, where it has none of its own."""
+        for module in dict.fromkeys(module for module, name in self.imported.values() if module and name):
+            other = self._module(module)
+            if other is not None:
+                self.options |= other.options
+                self.arguments |= other.arguments
+
+    def is_left_out(self, node: ast.AST) -> bool:
+        """Whether a node stands in a branch that is not taken, by a test that the text decides."""
+        return any(bool(value) is not holds for value, holds in self.tests_of(node, self.value))
 
     def handed(self, values: Mapping[str, Any]) -> set[str]:
         """Take the arguments of a command for the options of the script; those that it does not take.
@@ -72,7 +88,7 @@ class ScriptNames(NotedNames):
         left = set(values)
         for name in left & self.options.keys():
             key, option = self.options[name]
-            self.arguments[key] = ast.Constant(_as_parsed(values[name], option))
+            self.arguments[key] = ast.Constant(as_parsed(values[name], option))
         left -= self.options.keys()
         for call in self.calls():
             function = self.functions.get(ast.unparse(call.args[0])) if call.args else None
@@ -80,7 +96,7 @@ class ScriptNames(NotedNames):
                 continue
             for one in (*function.args.args, *function.args.kwonlyargs):
                 if one.arg in left:
-                    constant = ast.Constant(_as_parsed(values[one.arg], call))
+                    constant = ast.Constant(as_parsed(values[one.arg], call))
                     told = self.assigned.setdefault((function, one.arg), [])
                     told[:1] = [(function.lineno, ast.copy_location(constant, one))]
                     left.discard(one.arg)
@@ -170,6 +186,7 @@ class ScriptNames(NotedNames):
             lines = self.assigned.get((within, node.id), [])
             line = getattr(node, "lineno", 0)
             before = [value for at, value in lines if at < line or within is not function]
+            before = [value for value in before if not self.is_left_out(value)] or before
             of_parameter = (
                 within is not None and within is function and len(before) == len(self._defaults(within, lines))
             )
@@ -351,21 +368,6 @@ class ScriptNames(NotedNames):
                 key = self._value(node.args[0], depth)
                 return _decided(of[key]) if key in of else self._value(node.args[1], depth)
         raise _Unknown
-
-
-def _as_parsed(value: Any, option: ast.Call) -> Any:
-    """The value of an option as `argparse` or Fire hands it on: a number, a word, or what its action stores."""
-    given = {word.arg: word.value for word in option.keywords}
-    action = given.get("action")
-    if value is True and isinstance(action, ast.Constant):
-        return action.value != "store_false"
-    kind = given.get("type")
-    if not isinstance(value, str) or (isinstance(kind, ast.Name) and kind.id == "str"):
-        return value
-    try:
-        return scalars.plain_value(value)
-    except scalars.NotANumber:
-        return value
 
 
 class _Unknown(Exception):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from vramplan.configs.forms import python_tree
+from vramplan.catalog import scalars
+from vramplan.configs.forms import NotConstant, python_tree
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -20,6 +22,9 @@ class NotedNames:
         self.functions: dict[str, Function] = {}
         self.called: dict[str, list[ast.Call]] = {}
         self.owner: dict[ast.AST, Function | None] = {}
+        self.guards: dict[ast.AST, tuple[tuple[ast.expr, bool], ...]] = {}
+        """Of what stands in branches: their tests, and whether each has to hold."""
+        self._asked: set[ast.expr] = set()
         self._own(self.tree, None)
         self.assigned: dict[tuple[Function | None, str], list[tuple[int, ast.expr]]] = {}
         self.items: dict[tuple[Function | None, str], dict[str, ast.expr]] = {}
@@ -35,13 +40,31 @@ class NotedNames:
         found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
+    def tests_of(self, node: ast.AST, value: Callable[[ast.expr], Any]) -> Iterator[tuple[Any, bool]]:
+        """What the tests around a node are, as far as the text decides them, each with whether it has to hold."""
+        for test, holds in self.guards.get(node, ()):
+            if test in self._asked:  # which needs the node itself
+                continue
+            self._asked.add(test)
+            found = value(test)
+            self._asked.discard(test)
+            if not isinstance(found, NotConstant):
+                yield found, holds
+
     def _own(self, node: ast.AST, function: Function | None) -> None:
-        todo: list[tuple[ast.AST, Function | None]] = [(node, function)]
+        todo: list[tuple[ast.AST, Function | None, tuple[tuple[ast.expr, bool], ...]]] = [(node, function, ())]
         while todo:
-            now, within = todo.pop()
+            now, within, guards = todo.pop()
             self.owner[now] = within
+            if guards:
+                self.guards[now] = guards
             inner = now if isinstance(now, ast.FunctionDef | ast.AsyncFunctionDef) else within
-            todo += [(child, inner) for child in ast.iter_child_nodes(now)]
+            for name, field in ast.iter_fields(now):
+                below = guards
+                if isinstance(now, ast.If | ast.IfExp) and name != "test":
+                    below = (*guards, (now.test, name == "body"))
+                children = field if isinstance(field, list) else [field]
+                todo += [(child, inner, below) for child in children if isinstance(child, ast.AST)]
 
     def _note(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -125,3 +148,18 @@ def _of_field(node: ast.expr) -> ast.expr:
 def name_of(call: ast.Call) -> str:
     """The dotted name of what is called; empty for anything else."""
     return ast.unparse(call.func) if isinstance(call.func, ast.Name | ast.Attribute) else ""
+
+
+def as_parsed(value: Any, option: ast.Call) -> Any:
+    """The value of an option as `argparse` or Fire hands it on: a number, a word, or what its action stores."""
+    given = {word.arg: word.value for word in option.keywords}
+    action = given.get("action")
+    if value is True and isinstance(action, ast.Constant):
+        return action.value != "store_false"
+    kind = given.get("type")
+    if not isinstance(value, str) or (isinstance(kind, ast.Name) and kind.id == "str"):
+        return value
+    try:
+        return scalars.plain_value(value)
+    except scalars.NotANumber:
+        return value

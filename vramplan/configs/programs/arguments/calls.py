@@ -286,14 +286,19 @@ class _Page:
         if unsloth:
             self._unsloth(call, words)
         self.usual("dtype", "auto", call)
-        kbit = next((one for one in self.names.calls() if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
+        calls = self._calls()
+        kbit = next((one for one in calls if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
         if kbit is not None:
             off = next((word.value for word in kbit.keywords if word.arg == "use_gradient_checkpointing"), None)
             if off is None or self.names.value(off) is not False:
                 self.put("gradient_checkpointing", True, kbit)
             self.put(KBIT, True, kbit)
-        elif any(name_of(one).endswith(".gradient_checkpointing_enable") for one in self.names.calls()):
+        elif any(name_of(one).endswith(".gradient_checkpointing_enable") for one in calls):
             self.put("gradient_checkpointing", True, call)
+
+    def _calls(self) -> list[ast.Call]:
+        """The calls of the script, but for those of branches that its arguments do not take."""
+        return [call for call in self.names.calls() if not self.names.is_left_out(call)]
 
     def _loading(self, node: ast.expr | None) -> ast.Call | None:
         """The call that loads the model of a trainer: what its name was assigned first, else the first of the file.
@@ -341,7 +346,7 @@ class _Page:
         self.usual("dtype", "bfloat16", call)
 
     def _adapter(self, run: _Run) -> None:
-        calls = list(self.names.calls())
+        calls = self._calls()
         other = next((call for call in calls if self._is_other_adapter(call, calls)), None)
         word = None if other is None else peft_kinds.BY_NAME.get(name_of(other).rpartition(".")[2])
         if other is not None and word is not None:

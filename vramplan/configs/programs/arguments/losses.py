@@ -146,9 +146,8 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         unknown = [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and file.is_trl else []
     elif task == DPO:
         meaning.say("loss", "dpo", "loss_type" if sheet.given("loss_type") else "beta")
-        told = TRAINER.search(sheet.source) or any(sheet.given(key) for key in ("program", *OF_DPO))
-        told = told or preferences.method(sheet)
-        if not told:
+        told = any(sheet.given(key) for key in ("program", *OF_DPO)) or preferences.method(sheet)
+        if not told and not TRAINER.search(sheet.source):
             meaning.note(
                 "beta, max_prompt_length: keys of DPO, KTO, ORPO and CPO alike; DPO is taken (--loss orpo, ...)"
             )
