@@ -246,3 +246,85 @@ def test_adapters_in_fp32_over_fp16_weights_are_answered(tmp_path: Path) -> None
     path = tmp_path / "a.sh"
     path.write_text(text + "lora\n", "utf-8")
     assert run("fit", path, "--gpu", "h100").code == 0
+
+
+def test_the_first_megatrons_arguments() -> None:
+    text = "python pretrain_gpt2.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 "
+    text += "--max-position-embeddings 1024 --batch-size 8 --fp16 --checkpoint-activations "
+    found = meant(text + "--resume-dataloader --lazy-loader --cache-dir cache --fp32-allreduce --deep-init\n", "own.sh")
+    assert found.job == meant(text + "\n", "own.sh").job
+    assert "gradients are reduced" in found.unmodelled["fp32_allreduce"]
+    with pytest.raises(InputError, match="lazy_laoder: is not understood"):
+        meant(text + "--lazy-laoder\n", "own.sh")
+
+
+NEMO = """
+    trainer: {gpus: 2, num_nodes: 1, accelerator: ddp, checkpoint_callback: False, precision: 16}
+    model:
+      micro_batch_size: 4
+      global_batch_size: 16
+      encoder_seq_length: 512
+      max_position_embeddings: 512
+      num_layers: 12
+      hidden_size: 768
+      num_attention_heads: 12
+      MORE
+      tokenizer: {library: megatron, type: GPT2BPETokenizer}
+      optim: {name: fused_adam}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ("activations_checkpoint_method: null", "none"),
+        ("activations_checkpoint_method: uniform", "full"),
+        ("activations_checkpoint_method: uniform\n      activations_checkpoint_granularity: null", "none"),
+        ("activations_checkpoint_granularity: selective", "selective"),
+    ],
+)
+def test_nemos_files_of_lightning_1(more: str, word: str) -> None:
+    """The method of checkpoints alone said that whole blocks are recomputed."""
+    found = job(NEMO.replace("MORE", more), "gpt.yaml")
+    holds(found, parallel__data=2, gradient_accumulation_steps=2, activation_checkpointing=word)
+
+
+OLD_TITAN = """
+    [model]
+    name = "llama2"
+    flavor = "13B"
+    [training]
+    batch_size = 8
+    seq_len = 4096
+    DEGREES
+"""
+
+
+@pytest.mark.parametrize(
+    ("degrees", "micro", "steps"),
+    [
+        ("[experimental]\npipeline_parallel_degree = 4", 2, 4),
+        ("[experimental]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = 'Interleaved1F1B'", 2, 4),
+        ("[experimental]\npipeline_parallel_degree = 2\npipeline_parallel_microbatches = 8", 1, 8),
+        ("[parallelism]\npipeline_parallel_degree = 4", 1, 8),
+        ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_microbatches = 4", 2, 4),
+        ("gradient_accumulation_steps = 3", 8, 3),  # of flame
+    ],
+)
+def test_titans_batches_were_split_into_a_number_of_parts(degrees: str, micro: int, steps: int) -> None:
+    lines = degrees.replace("\n", "\n    ")
+    found = job(OLD_TITAN.replace("DEGREES", lines), "own.toml")
+    assert (found["micro_batch_size"], found["gradient_accumulation_steps"]) == (micro, steps)
+
+
+def test_a_script_below_a_folder_that_only_the_caller_knows_is_the_one_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from transformers import Trainer, TrainingArguments, HfArgumentParser\n"
+        "from dataclasses import dataclass\n@dataclass\nclass Words:\n    shade: str = 'red'\n"
+        "HfArgumentParser((Words, TrainingArguments)).parse_args_into_dataclasses()\n"
+    )
+    script = tmp_path / "run.sh"
+    command = "torchrun --nproc_per_node 2 $BASE/own.py --model_name_or_path gpt2 --per_device_train_batch_size 2"
+    script.write_text(f"{command} --block_size 64 --shade blue --bf16 True\n")
+    found = read_files([str(script)], Wanted())
+    assert "script's own" in found.unmodelled["shade"]

@@ -20,6 +20,7 @@ from vramplan.configs.programs import nemo_defaults as defaults
 from vramplan.configs.programs import nemo_keys as keys_of
 from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
+from vramplan.configs.programs import trainer
 from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
@@ -192,6 +193,7 @@ def _batch(sheet: Sheet, meaning: Meaning) -> None:
     if chunks and chunks > 1:
         meaning.say("parallel.schedule", f"interleaved:{chunks}", "model.virtual_pipeline_model_parallel_size")
     each = degrees["parallel.tensor"] * degrees["parallel.pipeline"] * degrees["parallel.context"]
+    trainer.renamed(sheet, {"trainer.gpus": "trainer.devices"})  # of Lightning 1
     devices = sheet.text("trainer.devices") or "1"
     world = sheet.devices or ((sheet.count("trainer.num_nodes") or 1) * int(devices) if devices.isdigit() else 0)
     sheet.count("trainer.num_nodes")
@@ -282,6 +284,9 @@ def _gradients(sheet: Sheet, meaning: Meaning, half: str | None) -> None:
 def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     granularity = sheet.text("model.activations_checkpoint_granularity")
     method = sheet.text("model.activations_checkpoint_method")
+    if granularity is None and "model.activations_checkpoint_granularity" not in sheet.written and method is not None:
+        granularity = "full"  # of files up to July 2022, where the method alone said it
+        meaning.note("activations_checkpoint_method without a granularity: whole blocks, as in releases before 1.11")
     each = 1
     if granularity == "full":  # another reads none
         count = sheet.count("model.activations_checkpoint_num_layers")

@@ -1,6 +1,7 @@
 """Keys of NeMo's YAML files: what each means, and which change memory or time without a word of a job.
 
 Source: NVIDIA/NeMo 2.5.0rc0 (8cfedd72), examples/nlp/language_modeling/conf/megatron_gpt_config.yaml and its variants;
+the same files up to February 2022, with the arguments of Lightning 1.5 (2ebca225);
 NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf; NVIDIA/NeMo-Aligner, examples/nlp/gpt/conf.
 """
 
@@ -10,7 +11,7 @@ from vramplan.configs.table import names
 
 UNDERSTOOD = names(
     """
-    trainer.devices trainer.num_nodes trainer.precision trainer.gradient_clip_val trainer.accumulate_grad_batches
+    trainer.devices trainer.gpus trainer.num_nodes trainer.precision trainer.gradient_clip_val trainer.accumulate_grad_batches
     model.seq_length model.data.seq_length_dec model.micro_batch_size model.global_batch_size
     model.tensor_model_parallel_size model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
     model.context_parallel_size model.expert_model_parallel_size model.encoder_seq_length model.hidden_dropout
@@ -34,6 +35,8 @@ WITHOUT_EFFECT = names(
     trainer.max_steps trainer.max_time trainer.log_every_n_steps trainer.val_check_interval
     trainer.limit_val_batches trainer.limit_test_batches trainer.benchmark trainer.enable_model_summary
     trainer.num_sanity_val_steps trainer.strategy trainer.resume_from_checkpoint trainer.check_val_every_n_epoch
+    trainer.checkpoint_callback trainer.amp_level trainer.amp_backend trainer.weights_summary
+    trainer.progress_bar_refresh_rate
     model.mcore_gpt model.skip_train model.init_method_std model.use_scaled_init_method
     model.apply_query_key_layer_scaling model.layernorm_epsilon model.do_layer_norm_weight_decay
     model.make_vocab_size_divisible_by model.pre_process model.post_process model.transformer_block_type

@@ -154,20 +154,40 @@ def _batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     meaning.say("sequence_length", sheet.count("training.seq_len"), "training.seq_len")
     of = "training.batch_size" if sheet.given("training.batch_size") else "training.local_batch_size"
     micro = sheet.count(of)
-    piece = sheet.count("parallelism.pipeline_parallel_microbatch_size") or 1
+    piece, piece_key = _piece(sheet, micro or 1, stages)
     total = sheet.count("training.global_batch_size")
     key = "gradient_accumulation_steps"
+    steps = sheet.count(f"training.{key}") or 1  # of flame, which is built on torchtitan
     if micro is None:
         return
     if stages > 1:
-        meaning.say("micro_batch_size", piece, "parallelism.pipeline_parallel_microbatch_size")
-        meaning.say(key, max(1, micro // piece), of)
+        meaning.say("micro_batch_size", piece, piece_key)
+        meaning.say(key, max(1, micro // piece) * steps, of)
     elif total and total > 0:
         meaning.say("micro_batch_size", micro, of)
         meaning.say("global_batch_size", total, "training.global_batch_size")
     else:
         meaning.say("micro_batch_size", micro, of)
-        meaning.say(key, 1, "training.global_batch_size")
+        meaning.say(key, steps, f"training.{key}" if sheet.given(f"training.{key}") else "training.global_batch_size")
+
+
+def _piece(sheet: Sheet, batch: int, stages: int) -> tuple[int, str]:
+    """The samples that a stage takes at a time, and the key that says so.
+
+    Until April 2025 the batch was split into a number of parts, by default as many as there are stages on all devices.
+    Source: pytorch/torchtitan (5e2033c75~1), torchtitan/distributed/pipeline.py, `build_pipeline_schedule`.
+    """
+    own = ("parallelism.pipeline_parallel_microbatches", "experimental.pipeline_parallel_microbatches")
+    key = next((name for name in own if sheet.count(name)), None)
+    parts = sheet.count(key) if key is not None else None
+    schedule = _key_of(sheet, "pipeline_parallel_schedule")
+    if parts is None and sheet.given("experimental.pipeline_parallel_degree"):
+        several = re.search(r"(?i)interleaved|looped|zerobubble|zbv", sheet.text(schedule) or "") is not None
+        parts = stages * (2 if several else 1)
+    size = sheet.count("parallelism.pipeline_parallel_microbatch_size") or 1
+    if parts is None:
+        return size, "parallelism.pipeline_parallel_microbatch_size"
+    return max(1, batch // parts), key or "experimental.pipeline_parallel_degree"
 
 
 def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:

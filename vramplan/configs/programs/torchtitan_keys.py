@@ -1,6 +1,7 @@
 """The keys of torchtitan's files, and their defaults.
 
-Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py.
+Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py; the same of 2024 and early 2025,
+torchtitan/config_manager.py; fla-org/flame, flame/config_manager.py (`training.gradient_accumulation_steps`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ UNDERSTOOD = names(
     training.pipeline_parallel_degree training.fsdp_reshard_after_forward parallelism.data_parallel_replicate_degree
     parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward parallelism.tensor_parallel_degree
     parallelism.disable_loss_parallel parallelism.pipeline_parallel_degree parallelism.pipeline_parallel_schedule
-    parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage
+    parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_microbatches
+    experimental.pipeline_parallel_microbatches training.gradient_accumulation_steps
+    parallelism.pipeline_parallel_layers_per_stage
     parallelism.context_parallel_degree parallelism.context_parallel_rotate_method
     parallelism.expert_parallel_degree experimental.pipeline_parallel_degree experimental.context_parallel_degree
     experimental.pipeline_parallel_schedule activation_checkpoint.mode activation_checkpoint.selective_ac_option

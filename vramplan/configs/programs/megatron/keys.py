@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron import other_releases as other
 from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
@@ -228,7 +229,7 @@ RELEASES = (
 
 TABLE = Table(
     UNDERSTOOD | beside.UNDERSTOOD,
-    WITHOUT_EFFECT | beside.WITHOUT_EFFECT,
-    {**UNMODELLED, **beside.UNMODELLED},
+    WITHOUT_EFFECT | beside.WITHOUT_EFFECT | other.WITHOUT_EFFECT,
+    {**UNMODELLED, **beside.UNMODELLED, **other.UNMODELLED},
     is_extended=True,
 )
