@@ -11,7 +11,8 @@ from vramplan.configs.table import names
 
 UNDERSTOOD = names(
     """
-    trainer.devices trainer.gpus trainer.num_nodes trainer.precision trainer.gradient_clip_val trainer.accumulate_grad_batches
+    trainer.devices trainer.gpus trainer.num_nodes trainer.precision trainer.gradient_clip_val
+    trainer.accumulate_grad_batches
     model.seq_length model.data.seq_length_dec model.micro_batch_size model.global_batch_size
     model.tensor_model_parallel_size model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
     model.context_parallel_size model.expert_model_parallel_size model.encoder_seq_length model.hidden_dropout
