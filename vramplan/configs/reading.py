@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, forms, records, registry, shell
+from vramplan.configs import command, forms, records, registry, sections, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
 from vramplan.configs.neighbours import imported, sourced
@@ -151,7 +151,28 @@ def settings(text: str, file: str) -> dict[str, Written]:
     for record in (records.of_wandb, records.of_peft):
         if (kept := record(written)) is not None:
             return kept
-    return _started_by(written, text, file) or written
+    return _started_by(written, text, file) or _of_sections(written, file) or written
+
+
+WHOLE = ("axolotl", "llama-factory", "ms-swift", "open-instruct")
+"""Programs whose whole file may be a section of another file."""
+
+
+def _of_sections(written: Mapping[str, Written], file: str) -> dict[str, Written] | None:
+    """The settings of a file of somebody's own program, by its sections; None for a file of a known program."""
+    if not any("." in key for key in written) or registry.strongest(written) is not None:
+        return None
+
+    def whose(inside: Mapping[str, Written]) -> str | None:
+        program = registry.strongest(inside)
+        return program if program in WHOLE else None
+
+    found = sections.unwrapped(written, file, whose)
+    if found is None:
+        return None
+    place = next(iter(written.values()))
+    own = dict.fromkeys(found.own)
+    return {**found.settings, NOTE: place._replace(value=found.note), DECLARED: place._replace(value=own)}
 
 
 def _constructed_by(text: str, path: str, written: Mapping[str, Written]) -> dict[str, Written] | None:

@@ -93,6 +93,12 @@ def program_of(name: str) -> Program:
     return found
 
 
+def strongest(keys: Mapping[str, Any]) -> str | None:
+    """The program that most keys are of alone, without the file's sake; None where they are too few."""
+    found = max((program_of(name).recognise(keys), name) for name in MODULES)
+    return found[1] if found[0] >= ENOUGH else None
+
+
 def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
     """The program whose keys a file has. Raises InputError where it is none, or two alike."""
     scores = sorted(((program_of(name).recognise(keys), name) for name in MODULES), reverse=True)

@@ -335,7 +335,7 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
         elif kind is None and key not in sheet.taken and key in sheet.declared:
             if str(item.value).lower() in ("none", "false", "", "0"):
                 quiet.append(key)
-            elif may_decide(key):
+            elif may_decide(key.rpartition(".")[2]):
                 own = "an argument of the script's own, which may say what is trained; --ignore-unknown passes over it"
                 strange.append(Problem("is not understood", key, own, item.file, item.line, item.column))
             else:

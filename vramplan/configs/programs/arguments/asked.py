@@ -66,8 +66,9 @@ def ask_own(file: TrainingFile) -> None:
     """Leave open what an argument of a script of somebody's own may decide, where one option answers that."""
     sheet, meaning = file.sheet, file.meaning
     for key, item in sheet.written.items():
-        own = key in sheet.declared and key not in sheet.taken and TABLE.class_of(key) is None and may_decide(key)
-        ours = asked_by(key) if own and str(item.value).lower() not in OFF else None
+        name = key.rpartition(".")[2]
+        own = key in sheet.declared and key not in sheet.taken and TABLE.class_of(key) is None and may_decide(name)
+        ours = asked_by(name) if own and str(item.value).lower() not in OFF else None
         told = meaning.job.get(ours or "")
         if ours == "loss" and sheet.declared.get(TASK) is not None:
             sheet.taken.add(key)  # the trainer that the script imports says it
