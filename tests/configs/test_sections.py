@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 pytestmark = pytest.mark.contract
@@ -116,3 +118,17 @@ def test_sections_without_a_trainers_arguments_are_of_no_program(gone: str) -> N
     if gone.startswith("per_device"):
         with pytest.raises(InputError, match="of no training program"):
             meant(OWN.replace(gone, "batch: 2"), "own.yaml")
+
+
+def test_a_script_that_is_handed_such_a_file(tmp_path: Path) -> None:
+    """What is typed wins, and settings of the file's own are told beside those of the script."""
+    (tmp_path / "own.yaml").write_text("\n".join(line[4:] for line in OWN.splitlines()))
+    (tmp_path / "own.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--config')\n"
+        "parser.add_argument('--hue', default='green')\nargs = parser.parse_args()\n"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text("torchrun --nproc_per_node 2 own.py --config own.yaml --hue blue --gradient_accumulation_steps 8\n")
+    found = read_files([str(path)], Wanted())
+    assert (found.job["micro_batch_size"], found.job["gradient_accumulation_steps"]) == (2, 8)
+    assert {"data.shade", "hue"} <= {*found.unmodelled}

@@ -140,10 +140,22 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
     config = written.get("config")
     if "program" in written and config is not None:  # TrlParser: what is typed wins over the file of --config
         del written["config"]
-        written = {**_named_by("--config", config, find), **written}
+        written = _over(_named_by("--config", config, find), written)
     yield from _launching(written, file, text, find)
     program = _program_of(written, file, wanted, alone)
     yield FilePart(program, program.prepared(written), file, text)
+
+
+def _over(inside: Mapping[str, Written], written: Mapping[str, Written]) -> dict[str, Written]:
+    """The settings of a file under those of the command that starts with it, and what is to say of both."""
+    both = {**inside, **written}
+    if reading.DECLARED in inside and reading.DECLARED in written:
+        own = {**inside[reading.DECLARED].value, **written[reading.DECLARED].value}
+        both[reading.DECLARED] = written[reading.DECLARED]._replace(value=own)
+    if reading.NOTE in inside and reading.NOTE in written:
+        notes = f"{inside[reading.NOTE].value}; {written[reading.NOTE].value}"
+        both[reading.NOTE] = written[reading.NOTE]._replace(value=notes)
+    return both
 
 
 def _program_of(written: Mapping[str, Written], file: str, wanted: Wanted, alone: bool) -> Program:
