@@ -446,3 +446,14 @@ def test_the_file_of_a_recipe_may_be_given_beside_its_script(tmp_path: Path) -> 
     assert found.job["parallel"]["tensor"] == 2
     with pytest.raises(InputError, match="the file of this recipe"):
         read_files([str(tmp_path / "run.sh")], Wanted())
+
+
+@pytest.mark.parametrize("name", ["$2", "${CONFIG_FILE}", "$RECIPE"])
+def test_a_file_that_only_the_caller_names_and_that_is_the_only_argument(tmp_path: Path, name: str) -> None:
+    script, own = tmp_path / "run.sh", tmp_path / "own.yaml"
+    script.write_text(f"accelerate launch --num_processes 2 open_instruct/finetune.py {name}\n")
+    own.write_text("model_name_or_path: gpt2\nmax_seq_length: 64\nper_device_train_batch_size: 3\n")
+    with pytest.raises(InputError, match="is known to the caller alone"):
+        read_files([str(script)], Wanted())
+    found = read_files([str(script), str(own)], Wanted()).job
+    assert (found["micro_batch_size"], found["sequence_length"]) == (3, 64)

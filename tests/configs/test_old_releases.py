@@ -328,3 +328,28 @@ def test_a_script_below_a_folder_that_only_the_caller_knows_is_the_one_of_its_na
     script.write_text(f"{command} --block_size 64 --shade blue --bf16 True\n")
     found = read_files([str(script)], Wanted())
     assert "script's own" in found.unmodelled["shade"]
+
+
+def test_names_of_the_first_files_of_torchtune_torchtitan_and_litgpt() -> None:
+    titan = "[training]\nbatch_size = 2\nseq_len = 64\nsequence_parallel_degree = 2\ncheckpoint_interval = 5\n"
+    assert job("[model]\nname = 'llama2'\nflavor = '7B'\n" + titan, "a.toml")["parallel.tensor"] == 2
+    tune = """
+        # tune run --nproc_per_node 2 full_finetune_distributed --config 7B_full
+        model: {_component_: torchtune.models.llama2.llama2_7b}
+        tokenizer: {_component_: torchtune.models.llama2.llama2_tokenizer, path: own, max_seq_len: 64}
+        optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}
+        batch_size: 2
+        dtype: bf16
+        enable_fsdp: True
+        cpu_offload: True
+    """
+    assert job(tune, "a.yaml")["offload"] == ["parameters", "gradients", "optimizer"]
+    lit = """
+        model: {name: own, n_layer: 2, n_embd: 64, n_head: 4, vocab_size: 512, block_size: 64}
+        io: {out_dir: own}
+        train: {global_batch_size: 8, micro_batch_size: 2, max_seq_length: 64}
+        devices: 1
+        tokenizer_dir: own
+    """
+    found = job(lit, "a.yaml")
+    assert (found["model"]["layers"], found["gradient_accumulation_steps"]) == (2, 4)

@@ -126,6 +126,10 @@ def test_the_first_registry_has_the_keys_of_the_toml_files() -> None:
     first = 'ActivationCheckpointConfig(mode="selective", selective_ac_option="op")'
     later = text.replace(first, "SelectiveAC.Config()").replace("local_batch_size=3, ", "")
     assert meant(later.replace("seq_len", "max_context_length"), "config_registry.py").release == "main"
+    between = meant(text.replace(first, "SelectiveAC.Config()"), "config_registry.py", devices=1)  # of June 2026
+    assert (between.release, between.job["activation_checkpointing"]) == ("2026-03", "selective-op")
+    holds(job(text.replace(first, "FullAC.Config()"), "config_registry.py"), activation_checkpointing="full")
+    holds(job(text.replace(first, "None"), "config_registry.py"), activation_checkpointing="none")
 
 
 def test_a_cuda_graph_of_forward_and_backward_is_told_unless_it_is_turned_off() -> None:

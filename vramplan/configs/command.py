@@ -35,6 +35,10 @@ FURTHER = re.compile(r"(?i)\w*(args?|arguments|opts?|options?|flags?)")
 """What a variable is called that stands for further arguments, as `$EXTRA_ARGS`."""
 
 
+OF_FILES = re.compile(r"(?i)\w*(config|cfg|file|yaml|recipe)\w*|\d+")
+"""What a variable is called that stands for the file of all arguments, where it is the only one of a command."""
+
+
 class CommandOption(NamedTuple):
     """`--name` and the words behind it, up to the next option; `joined` where it is `--name=value`."""
 
@@ -82,6 +86,8 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         first = script.arguments[0] if script.arguments else None
         if first is not None and re.fullmatch(r"(?!--).*\.(ya?ml|json)", first.text) and "config" not in written:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
+        elif len(script.arguments) == 1 and any(OF_FILES.fullmatch(name) for name in shell.unknowns(first.text)):
+            written["config"] = Written(first.text, file, first.line)
     if known != given:  # of how many processes there are only the caller knows a part
         return written
     if _sees_one(script):

@@ -344,10 +344,19 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     return Launched(config, changes, None)
 
 
+def prepared(written: dict[str, Written]) -> dict[str, Written]:
+    """The settings of a file of early March 2024 under the names that they have had since: `model`, `io.out_dir`."""
+    if not any(key.startswith("model.") for key in written):
+        return written
+    names = {key: key.replace("model.", f"{litgpt_model.CONFIG}.", 1) for key in written if key.startswith("model.")}
+    names |= {key: key.removeprefix("io.") for key in written if key.startswith("io.")}
+    return {names.get(key, key): item for key, item in written.items()}
+
+
 TABLE = Table(
     UNDERSTOOD | litgpt_model.UNDERSTOOD,
     WITHOUT_EFFECT | litgpt_model.WITHOUT_EFFECT,
     {**UNMODELLED, **litgpt_model.UNMODELLED},
 )
 
-PROGRAM = Program("litgpt", RELEASES, TABLE, read, recognise, started=started)
+PROGRAM = Program("litgpt", RELEASES, TABLE, read, recognise, prepared=prepared, started=started)

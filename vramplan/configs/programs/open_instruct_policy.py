@@ -49,7 +49,7 @@ WITHOUT_EFFECT = names(
     set_weight_decay_on_bias_and_norm additive_format_reward verification_reward record_entropy warmup_steps
     min_response_length whiten_rewards gamma lam cliprange cliprange_value vf_coef num_epochs warm_up_steps eps
     local_rollout_batch_size truncated_importance_* enable_prefix_caching async_mode value_model_revision
-    length_penalty*
+    length_penalty* update_progress_every active_fill_completions no_resample_solve_rate ref_policy_update_freq
     launcher.active launcher.env launcher.artifact_ttl launcher.gpus launcher.extra arithmetic_reward
     """
 )

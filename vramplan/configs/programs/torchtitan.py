@@ -13,6 +13,7 @@ from typing import Any
 
 from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.programs import torchtitan_registry as registry
+from vramplan.configs.programs import trainer
 from vramplan.configs.programs.torchtitan_keys import (
     ATTENTIONS,
     DEFAULTS,
@@ -66,6 +67,7 @@ OTHERS = {
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a torchtitan file."""
+    trainer.renamed(sheet, {"training.sequence_parallel_degree": "training.tensor_parallel_degree"})  # of March 2024
     for key, why in OTHERS.items():
         found = next((one for one in sheet.written if one.startswith(f"{key}.")), None)
         if found is not None:
@@ -83,7 +85,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     else:
         _batch(sheet, meaning, stages)
         _optimizer(sheet, meaning)
-        _checkpointing(sheet, meaning)
+        if registry.has_class_of_checkpoints(sheet):
+            registry.checkpointing(sheet, meaning)
+        else:
+            _checkpointing(sheet, meaning)
+        if sheet.given("loss._class"):
+            registry.loss(sheet, meaning)
     norm = sheet.number("training.max_norm") or None
     if norm is not None and "optimizer_in_backward" in meaning.job:  # train.py clips behind backward
         meaning.note("training.max_norm: each gradient is gone before all are there, and none is clipped")

@@ -16,8 +16,9 @@ UNDERSTOOD = names(
     optimizer.early_step_in_backward optimizer.fused training.local_batch_size training.batch_size
     training.global_batch_size training.seq_len training.max_norm training.enable_cpu_offload training.dtype
     training.mixed_precision_param training.mixed_precision_reduce training.data_parallel_degree
-    training.tensor_parallel_degree training.compile training.data_parallel_shard_degree
-    training.data_parallel_replicate_degree training.enable_float8_linear training.fp8_linear
+    training.tensor_parallel_degree training.sequence_parallel_degree training.compile
+    training.data_parallel_shard_degree training.data_parallel_replicate_degree training.enable_float8_linear
+    training.fp8_linear
     training.pipeline_parallel_degree training.fsdp_reshard_after_forward parallelism.data_parallel_replicate_degree
     parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward parallelism.tensor_parallel_degree
     parallelism.disable_loss_parallel parallelism.pipeline_parallel_degree parallelism.pipeline_parallel_schedule
@@ -44,7 +45,7 @@ WITHOUT_EFFECT = names(
     activation_checkpoint.visualize_memory_budget_pareto parallelism.context_parallel_load_balancer
     parallelism.pipeline_parallel_schedule_csv compile.backend model.tokenizer_type quantize.linear.float8.emulate
     quantize.linear.float8.filter_fqns quantize.linear.mx.filter_fqns
-    parallelism.pipeline_parallel_expert_parallel_overlap
+    parallelism.pipeline_parallel_expert_parallel_overlap training.checkpoint_* training.warmup_pct
     """
 )
 
@@ -67,6 +68,8 @@ UNMODELLED = {
     "fault_tolerance.*": "copies of the model for fault tolerance",
     "experimental.pipeline_parallel_split_points": "which stage has which blocks",
     "model.norm_type": "which norm",
+    "experimental.torch_spmd": "another way to shard",
+    "data.max_*": "images beside the text",
 }
 
 DEFAULTS: dict[str, Any] = {

@@ -101,7 +101,7 @@ def earlier(defaults: Mapping[str, Any]) -> ProgramRelease:
     """That of the registry as it began, whose classes have the keys of the TOML files."""
     source = "pytorch/torchtitan main of 2026-03, torchtitan/config/configs.py and trainer.py"
     kept = {key: value for key, value in defaults.items() if key not in ("model.name", "model.flavor")}
-    own = {key: DEFAULTS[key] for key in ("model_spec.attn_backend", "model_spec.converters")}
+    own = {key: DEFAULTS[key] for key in ("model_spec.attn_backend", "model_spec.converters", "loss.num_chunks")}
     return ProgramRelease(EARLIER, "2026-03-17", source, {**kept, **own})
 
 
@@ -188,6 +188,15 @@ def batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         meaning.say("global_batch_size", max(1, total // length), "training.num_tokens_per_train_step")
     else:
         meaning.say("gradient_accumulation_steps", 1, "training.num_tokens_per_train_step")
+
+
+def has_class_of_checkpoints(sheet: Sheet) -> bool:
+    """Whether checkpoints have a class for each kind, as since June 2026, or are turned off by None.
+
+    Source: pytorch/torchtitan (1c0fde2b6, 2026-06-26), torchtitan/distributed/activation_checkpoint.py.
+    """
+    is_off = "activation_checkpoint" in sheet and not sheet.given("activation_checkpoint")
+    return is_off or sheet.text("activation_checkpoint._class") in CHECKPOINTS
 
 
 def checkpointing(sheet: Sheet, meaning: Meaning) -> None:

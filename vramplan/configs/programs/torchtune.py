@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, option, processes, starts_with
-from vramplan.configs.programs import sampling, torchtune_images
+from vramplan.configs.programs import sampling, torchtune_images, trainer
 from vramplan.configs.programs.torchtune_keys import (
     COMPONENTS,
     DASHED,
@@ -314,6 +314,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         or tensor > 1
         or any(sheet.given(key) for key in only_distributed)
     )
+    trainer.renamed(sheet, {"cpu_offload": "fsdp_cpu_offload"})  # of March 2024
     offload = sheet.flag("fsdp_cpu_offload") or sheet.flag("fsdp.cpu_offload")
     whole = sheet.flag("fsdp_reshard_after_forward")
     if not distributed:

@@ -22,7 +22,7 @@ UNDERSTOOD = names(
     gradient_accumulation_steps
     optimizer._component_ optimizer.fused optimizer.foreach optimizer.momentum optimizer_in_bwd loss._component_
     loss.num_output_chunks clip_grad_norm compile dtype enable_activation_checkpointing enable_activation_offloading
-    ac_mode ac_option fsdp_cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward custom_sharded_layers
+    ac_mode ac_option fsdp_cpu_offload cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward custom_sharded_layers
     tensor_parallel_dim
     tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
     enable_fp8_training enable_expandable_segments model.encoder_trainable model.decoder_trainable
@@ -49,11 +49,12 @@ WITHOUT_EFFECT = names(
     grad_reduce_dtype fp8_recipe_name use_distributed_state_dict low_cpu_ram context_parallel_rotate_method
     policy_model.* activation_offloading_use_streams chat_template prompt prompt.* max_new_tokens tasks limit
     model.attn_dropout model.norm_eps model.rope_base model.encoder_max_seq_len apply_chat_template include_path
-    max_seq_length num_output_chunks model.max_batch_size
+    max_seq_length num_output_chunks model.max_batch_size enable_fsdp share_weights.*
     """
 )
 
 UNMODELLED = {
+    "parallelize_plan.*": "how tensor parallelism splits each layer",
     "memory_efficient_fsdp_wrap": "layers that are sharded on their own, as embedding and head",
     "teacher_model.*": "a teacher that the file describes",
     "reward_and_value_model.*": "the reward and value models of PPO",

@@ -48,6 +48,8 @@ NEAR = frozenset(("sinkgd",))
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are Axolotl's alone."""
     own = ("base_model", "sequence_len", "micro_batch_size", "sample_packing", "lora_r", "load_in_4bit")
+    if "program" in keys:  # a command of a script, as alpaca-lora's, whose arguments have some of these names
+        return 0
     return sum(name in keys for name in own) if "base_model" in keys else 0
 
 

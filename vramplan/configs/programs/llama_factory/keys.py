@@ -107,6 +107,8 @@ UNMODELLED = {
     "video_resolution": "pixels of a video",
     "video_max_pixels": "pixels of a video",
     "video_min_pixels": "pixels of a video",
+    **dict.fromkeys(("image_max_resolution", "image_min_resolution"), "pixels of an image"),  # of February 2025
+    **dict.fromkeys(("video_max_resolution", "video_min_resolution"), "pixels of a video"),
     "reward_model": "the reward model of PPO stands beside training",
     "reward_model_type": "the reward model of PPO stands beside training",
     "reward_model_quantization_bit": "the reward model of PPO stands beside training",
