@@ -194,6 +194,7 @@ def test_a_script_may_ask_in_which_folder_it_is(folder: str, tmp_path: Path) -> 
     [
         ("bofenghuang/vigogne-2-7b-instruct", "llama-2-7b"),
         ("yentinglin/Taiwan-LLM-7B-v2.0-chat", "llama-2-7b"),
+        ("Neko-Institute-of-Science/LLaMA-7B-4bit-128g", "llama-7b"),
         ("scb10x/llama-3-typhoon-v1.5x-8b-instruct", "llama-3-8b"),
     ],
 )

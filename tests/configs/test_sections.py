@@ -78,6 +78,7 @@ def test_a_job_of_sections_is_answered(tmp_path: Path) -> None:
             {"runtime": "unsloth", "activation_checkpointing": "full"},
         ),
         ("project: shades", "dpo: {beta: 0.1}", {"loss": "dpo"}),
+        ("project: shades", "reward: {weight: 0.5}\n    grpo: {num_generations: 4}", {"loss": "grpo"}),
         ("rank: 16", "r: 8", {"adapter__rank": 8}),
     ],
 )

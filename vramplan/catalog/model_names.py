@@ -10,7 +10,7 @@ from vramplan.catalog import locate
 
 SUFFIXES = re.compile(
     r"[-_.]?("
-    r"gptq(-int4|-4bit.*)?|awq|aqlm-2bit-1x16|aqlm.*|bnb-[48]bit|bnb|[48]-?bit|w[48]a(8|16)|quantized|int4|int8|fp16|bf16|fp8|nf4|gguf|hf|converted|"
+    r"gptq(-int4|-4bit.*)?|awq|aqlm-2bit-1x16|aqlm.*|bnb-[48]bit|bnb|[48]-?bit(-\d+g)?|w[48]a(8|16)|quantized|int4|int8|fp16|bf16|fp8|nf4|gguf|hf|converted|"
     r"dequantized|linearized|2of4|"
     r"instruct|chat|it|base|sft|dpo|rlhf|full|qlora|lora|pro|mod|evol|inst|thinking|pretrain(ed)?|deduped|"
     r"orpo|kto|simpo|grpo|ft|finetuned?|merged|math|code|ep-?\d+|\d+ep|epoch-?\d+|checkpoint-?\d+|"

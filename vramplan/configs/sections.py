@@ -41,7 +41,8 @@ UNSLOTHS = {"use_bnb_nested_quant": True, "dtype": "bfloat16"}
 
 CHECKPOINTS = "use_gradient_checkpointing"  # of Unsloth's adapters
 
-METHODS = re.compile(r"(?i)(?<![a-z])(grpo|dpo|kto|orpo|cpo|rloo|ppo|reward|rlhf)(?![a-z])")
+# a section, or the file itself, that is called after the method of a trainer
+METHODS = re.compile(r"(?i)(?<![a-z])(grpo|dpo|kto|orpo|cpo|rloo|ppo)(?![a-z])")
 
 
 class Unwrapped(NamedTuple):
