@@ -86,8 +86,9 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         first = script.arguments[0] if script.arguments else None
         if first is not None and re.fullmatch(r"(?!--).*\.(ya?ml|json)", first.text) and "config" not in written:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
-        elif len(script.arguments) == 1 and any(OF_FILES.fullmatch(name) for name in shell.unknowns(first.text)):
-            written["config"] = Written(first.text, file, first.line)
+        elif first is not None and len(script.arguments) == 1:
+            if any(OF_FILES.fullmatch(name) for name in shell.unknowns(first.text)):
+                written["config"] = Written(first.text, file, first.line)
     if known != given:  # of how many processes there are only the caller knows a part
         return written
     if _sees_one(script):
