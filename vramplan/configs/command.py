@@ -86,9 +86,8 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         first = script.arguments[0] if script.arguments else None
         if first is not None and re.fullmatch(r"(?!--).*\.(ya?ml|json)", first.text) and "config" not in written:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
-        elif first is not None and len(script.arguments) == 1:
-            if any(OF_FILES.fullmatch(name) for name in shell.unknowns(first.text)):
-                written["config"] = Written(first.text, file, first.line)
+        elif first is not None and len(script.arguments) == 1 and _may_be_a_file(first.text):
+            written["config"] = Written(first.text, file, first.line)
     if known != given:  # of how many processes there are only the caller knows a part
         return written
     if _sees_one(script):
@@ -99,6 +98,11 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         if held and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
+
+
+def _may_be_a_file(text: str) -> bool:
+    """Whether a word that only the caller knows is called as a file of arguments is."""
+    return any(OF_FILES.fullmatch(name) for name in shell.unknowns(text))
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
