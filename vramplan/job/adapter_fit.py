@@ -7,7 +7,7 @@ from collections.abc import Callable
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.replay.precision import PRECISIONS
-from vramplan.replay.techniques.adapters import is_target
+from vramplan.replay.techniques.adapters import GPTQ, is_target
 from vramplan.replay.techniques.trained import Names
 from vramplan.replay.tensors import FP32
 from vramplan.values.adapter_kinds import ALL, HALF, KINDS
@@ -26,6 +26,17 @@ def check_layers(raw: RawJob, kind: str) -> None:
     if kind in ("dora", "ia3"):
         message = f"{kind} is not modelled over {quantization} weights: PEFT has it only for bitsandbytes"
     raw.adapter.refuse("kind", message, hint="use lora")
+
+
+def check_bias(raw: RawJob) -> None:
+    """Refuse biases that would have gradients and no step: those that are no parameters, and those beside BAdam."""
+    if raw.adapter is None or raw.adapter_bias in (None, "none"):
+        return
+    if raw.quantization == GPTQ and raw.adapter_bias == "targets":
+        raw.adapter.refuse("bias", f"targets: biases of {GPTQ} layers are buffers, which no optimizer steps")
+    if raw.trained_blocks not in (None, "all"):
+        message = f"{raw.adapter_bias}: {raw.trained_blocks} steps only what has lora in its name"
+        raw.adapter.refuse("bias", message, hint="leave it out")
 
 
 def check_shards(raw: RawJob, kind: str) -> None:

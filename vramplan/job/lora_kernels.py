@@ -106,6 +106,8 @@ def _all_are_targets(word: str, adapter: Adapter) -> bool:
 def _obstacle(resolver: Resolver, reference: str | None) -> str | None:
     """What else of a job no function was followed into."""
     raw = resolver.raw
+    if raw.adapter_bias not in (None, "none"):
+        return f"with adapter.bias {raw.adapter_bias}"  # Unsloth has it in PEFT's own layers
     if raw.compile:
         return "in a compiled model"
     if raw.split is not None:

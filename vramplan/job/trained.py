@@ -8,7 +8,7 @@ from types import MappingProxyType
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job import virtual_tokens
-from vramplan.job.adapter_fit import check_element_types, check_layers, check_shards, check_widths
+from vramplan.job.adapter_fit import check_bias, check_element_types, check_layers, check_shards, check_widths
 from vramplan.job.adapter_targets import (
     by_leaf,
     check_saved,
@@ -97,9 +97,11 @@ def resolve_trained(
 
 
 def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
-    """Of LoRA one of the two thin matrices; the model is frozen anyway."""
+    """Of LoRA one of the two thin matrices; the model is frozen anyway. Blocks whose turn it is not are no such words."""
     fields = raw.fields
     assert raw.adapter is not None
+    if raw.trained_blocks not in (None, "all"):
+        return raw.frozen
     if any(word not in LORA_PARTS for word in raw.frozen):
         hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
         fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
@@ -225,6 +227,7 @@ class _Adapter:
         fields = self.fields
         check_layers(self.raw, self.kind)
         check_shards(self.raw, self.kind)
+        check_bias(self.raw)
         targets, feedforward = self.targets()
         without = lacks(self.kind)
         for key in without:
@@ -246,6 +249,7 @@ class _Adapter:
             dtype=self.dtype(),
             decompose_factor=None if "decompose_factor" in without else self.raw.adapter_decompose_factor,
             frequencies=self.usual_number("frequencies", self.raw.adapter_frequencies),
+            bias="none" if "bias" in without else self.raw.adapter_bias or "none",
         )
         check_element_types(self.raw, adapter, self.precision)
         check_widths(fields, self.names, adapter)

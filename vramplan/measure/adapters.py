@@ -98,6 +98,8 @@ def _config(adapter: Adapter) -> Any:
     name, arguments, fixed = CONFIGURATIONS[adapter.kind]
     targets = ALL_LINEAR if ALL_LINEAR in adapter.targets else list(adapter.targets)
     given: dict[str, Any] = {"target_modules": targets, "modules_to_save": list(adapter.modules_to_save) or None}
+    if adapter.bias != "none":
+        given["bias"] = adapter.bias if adapter.bias == "all" else f"{adapter.kind}_only"  # it looks at the end alone
     for key, argument in arguments.items():
         value = getattr(adapter, key)
         if value is not None:

@@ -54,6 +54,7 @@ class Values:
     adapter_dropout: float | None
     adapter_modules_to_save: tuple[str, ...] | None
     adapter_dtype: str | None
+    adapter_bias: str | None
     adapter_decompose_factor: int | None
     adapter_frequencies: int | None
     adapter_kernels: tuple[str, ...]

@@ -299,6 +299,12 @@ ADAPTERS = {
 }
 """Beginnings and scales of LoRA that its memory does not depend on, and other ways to write a kind."""
 
+BIASES = _all(
+    "targets",
+    *("lora-only", "oft-only", "boft-only", "hra-only", "vera-only", "randlora-only", "fourier-only", "miss-only"),
+)
+"""PEFT's words for the biases of the layers that have the adapter, of each kind its own."""
+
 TARGETS = _all("all-linear", "all")
 """LLaMA-Factory's word for every linear layer."""
 

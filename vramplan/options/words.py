@@ -139,6 +139,7 @@ TRAINED_BLOCKS = ("all", "lisa:N", "badam")  # how many of a model are trained a
 SPLITS = ("tensor", "pipeline", "context")  # a replica of the model has so many devices
 REVERSE_KL = "reverse-kl"
 DISTILLATIONS = ("forward-kl", REVERSE_KL, "symmetric-kl", "jsd")  # of a student from its teacher
+BIASES = ("none", "all", "targets")  # of a model, beside an adapter
 LORA_KERNELS = ("mlp", "qkv", "o")  # of which layers the functions of Axolotl are
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 

@@ -13,6 +13,7 @@ EVERY_QUANTIZATION = (*BITSANDBYTES, "gptq-int4")
 ALL, FULL, HALF = "all", "fp32", "half"  # adapters of every element type, of fp32, of 16 bits
 
 LOW_RANK = ("rank", "alpha", "dropout")
+BIASED = (*LOW_RANK, "bias")
 
 
 class AdapterKind(NamedTuple):
@@ -35,9 +36,9 @@ class AdapterKind(NamedTuple):
 
 
 KINDS: Mapping[str, AdapterKind] = {
-    "lora": AdapterKind((*LOW_RANK, "kernels"), 8, beyond_lora=False, shared_rows=True, own_modules=True, is_lora=True),
+    "lora": AdapterKind((*BIASED, "kernels"), 8, beyond_lora=False, shared_rows=True, own_modules=True, is_lora=True),
     "dora": AdapterKind(
-        (*LOW_RANK, "kernels"),
+        (*BIASED, "kernels"),
         8,
         quantizations=BITSANDBYTES,
         beyond_lora=False,
@@ -52,22 +53,22 @@ KINDS: Mapping[str, AdapterKind] = {
         beyond_lora=False,
         shared_rows=True,
     ),
-    "oft": AdapterKind(("rank",), 32, "blocks of", conv1d=False, shared_rows=True, own_modules=True),
-    "adalora": AdapterKind(LOW_RANK, 12, unlike={"int8": ALL}, beyond_lora=False, adds_to_loss=True),
-    "vera": AdapterKind(("rank", "dropout"), 256, unlike={"int8": HALF}),
+    "oft": AdapterKind(("rank", "bias"), 32, "blocks of", conv1d=False, shared_rows=True, own_modules=True),
+    "adalora": AdapterKind(BIASED, 12, unlike={"int8": ALL}, beyond_lora=False, adds_to_loss=True),
+    "vera": AdapterKind(("rank", "dropout", "bias"), 256, unlike={"int8": HALF}),
     "loha": AdapterKind(("rank", "alpha"), 8, quantizations=("int8",), conv1d=False),
     "lokr": AdapterKind(("rank", "alpha", "decompose_factor"), 8, quantizations=("int8",), conv1d=False),
-    "hra": AdapterKind(("rank",), 8, quantizations=(), conv1d=False, reads_weight=True),
-    "boft": AdapterKind(("rank",), 4, "blocks of", conv1d=False),
-    "fourierft": AdapterKind(("frequencies",), usual={"frequencies": 1000}, quantizations=BITSANDBYTES),
+    "hra": AdapterKind(("rank", "bias"), 8, quantizations=(), conv1d=False, reads_weight=True),
+    "boft": AdapterKind(("rank", "bias"), 4, "blocks of", conv1d=False),
+    "fourierft": AdapterKind(("frequencies", "bias"), usual={"frequencies": 1000}, quantizations=BITSANDBYTES),
     "randlora": AdapterKind(
-        LOW_RANK,
+        BIASED,
         32,
         quantizations=BITSANDBYTES,
         unlike={"nf4": FULL, "nf4-double": FULL, "int8": ALL},
         beyond_lora=False,
     ),
-    "miss": AdapterKind(("rank", "dropout"), 64, conv1d=False),
+    "miss": AdapterKind(("rank", "dropout", "bias"), 64, conv1d=False),
     "prompt-tuning": AdapterKind(("virtual_tokens",), of_tokens=True, own_modules=True),
     "p-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size"), of_tokens=True, own_modules=True),
     "prefix-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size", "prefix_projection"), of_tokens=True),

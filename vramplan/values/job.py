@@ -42,6 +42,7 @@ class Adapter(NamedTuple):
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
     decompose_factor: int | None = None  # lokr: the smaller of the factors of a width; None: those that are nearest
     frequencies: int | None = None  # fourierft: numbers of the spectrum that are trained
+    bias: str = "none"  # which biases of the model are trained beside it: none, all, or those of its targets
     kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
     virtual_tokens: int = 0  # of kinds that train tokens in place of layers
     encoder_hidden_size: int | None = None  # of what makes these tokens of an embedding; None: nothing does

@@ -108,6 +108,17 @@ TRAINED_ROWS = (
         spellings=spellings.FLOATS,
     ),
     _adapter(
+        "bias",
+        WORD,
+        "Biases of the model that are trained beside the adapter.",
+        words=words.BIASES,
+        default="none",
+        flags=("--adapter-bias",),
+        note="`all`, or those of its `targets`; not of `ia3`, `loha` and `lokr`.",
+        also=("--lora-bias",),
+        spellings=spellings.BIASES,
+    ),
+    _adapter(
         "decompose_factor",
         COUNT,
         "With lokr: the smaller of the two factors of a layer's width.",

@@ -32,7 +32,7 @@ class FourBits(NamedTuple):
 
 
 def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: FourBits) -> Tensor:
-    """`Linear4bit.forward` with a weight [out, in], and a bias that is not trained: new.
+    """`Linear4bit.forward` with a weight [out, in] that is not trained: new.
 
     The input is cast to the dtype of the products, and the result back.
     A working copy of the weight goes when the product is made; with double quantization the maxima of the blocks are
@@ -44,8 +44,8 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
     taking other data for it: a view of it hangs on the context of the function itself.
     Keeps `x` as long in releases before 0.43.2: it hangs on the context of the
     function itself.
-    Backward: a working copy of the weight again, cast where it was quantized from another dtype, then 1 new, the
-    gradient of x.
+    Backward: the gradient of the bias, then a working copy of the weight again, cast where it was quantized from
+    another dtype, then 1 new, the gradient of x.
     Source: bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward; autograd/_functions.py, MatMul4Bit (0.41.1, 0.43.0,
     0.43.2 and 0.49.2 too); backends/cuda/ops.py, _dequant_linear_fallback; functional.py, dequantize_4bit.
     """
@@ -57,13 +57,14 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
+        of_bias = _summed(grad, bias)
         copy = _dequantized(weight, bits)
         flat = reshape_gradient(grad, (rows, outputs))
         tape.launch("MatMul4Bit", (flat, copy))
         tape.work(work)
         result = tape.new("mm", x_shape, bits.compute, batched)
         del flat, copy
-        return (result, None, None)
+        return (result, None, of_bias)
 
     node = tape.record("MatMul4Bit", (x, weight, bias), backward)
     maxima = offset = None
@@ -91,6 +92,16 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
         if bits.keeps_input:
             tape.held.append((node, x))
     return to(out, dtype)
+
+
+def _summed(grad: Tensor, bias: Parameter | None) -> Tensor | None:
+    """The sum over the first dimension alone, in the dtype of the bias; the engine sums over the others.
+
+    Source: bitsandbytes 0.50.2, autograd/_functions.py, MatMul4Bit.backward and MatMul8bitLt.backward.
+    """
+    if bias is None or bias.node is None:
+        return None
+    return grad.tape.new("sum", grad.shape[1:], bias.dtype, False)
 
 
 def _dequantized(weight: Parameter, bits: FourBits) -> Tensor:
@@ -141,14 +152,13 @@ def dequantize_8bit(weight: Parameter) -> Tensor:
 
 
 def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
-    """`Linear8bitLt.forward` with a weight [out, in], and a bias that is not trained: new, in the dtype of
-    the input.
+    """`Linear8bitLt.forward` with a weight [out, in] that is not trained: new, in the dtype of the input.
 
     The input is cast to fp16 and quantized row by row, the product is made in int32 and turned to fp16, then to the
     dtype of the input. Columns with outliers, which depend on the data, are left out. With an inner size that is no
     multiple of four the product is made in fp32.
     Keeps `x` until backward is over, checkpoint or not, as it hangs on the context of the function itself.
-    Backward: a working copy of the weight in the dtype of x, then 1 new, the gradient of x.
+    Backward: the gradient of the bias, a working copy of the weight in the dtype of x, then 1 new, the gradient of x.
     Source: bitsandbytes 0.50.2, autograd/_functions.py, MatMul8bitLt; backends/cuda/ops.py, int8_vectorwise_quant and
     int8_mm_dequant; backends/default/ops.py, int8_mixed_scaled_mm and int8_scaled_mm; arXiv:2208.07339.
     """
@@ -159,6 +169,7 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
+        of_bias = _summed(grad, bias)
         flat = reshape_gradient(grad, (rows, outputs))
         if flat.strides is not None:
             flat = tape.new("clone", flat.shape, flat.dtype, batched)
@@ -169,7 +180,7 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
         tape.work(work)
         result = tape.new("mm", x_shape, dtype, batched)
         del flat, copy
-        return (result, None, None)
+        return (result, None, of_bias)
 
     node = tape.record("MatMul8bitLt", (x, weight, bias), backward)
     flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))

@@ -5,11 +5,12 @@ Read off badam 1.4, block_optim.py, class BlockOptimizer.
 
 from __future__ import annotations
 
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.optimizers import Optimizer, one_by_one, optimizer_states, shared_states, step_group
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import rounded
+from vramplan.replay.techniques.adapters import OWN
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 BIAS = "bias"
@@ -87,11 +88,12 @@ class StepsABlock(Optimizer):
         return wide
 
     def _next(self) -> list[Parameter]:
+        """Of a frozen model with LoRA the weights of the adapter alone."""
         trained = self._trained()
-        own = {one.path for one in trained}
+        own, adapted = {one.path for one in trained}, self.tape.role(Trained).adapter is not None
         others: dict[object, list[Parameter]] = {}
         for one in self.tape.parameters:
-            if one.path and one.path not in own:
+            if one.path and one.path not in own and (not adapted or OWN in one.part):
                 others.setdefault(one.path, []).append(one)
         return max(others.values(), key=lambda block: sum(one.elements for one in block), default=trained)
 

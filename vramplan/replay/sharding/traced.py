@@ -155,6 +155,8 @@ def _of_leaves(job: ResolvedJob) -> str:
     idle = next((name for name in read_weights(job.model.family) if is_target(name, adapter.targets)), None)
     if idle is not None:  # a unit that no gradient comes to
         return f"{adapter.kind} over {idle}, which never runs,"
+    if adapter.bias != "none":
+        return f"{adapter.kind} with bias {adapter.bias}"
     return "" if KINDS[adapter.kind].own_modules else adapter.kind
 
 

@@ -20,6 +20,7 @@ from vramplan.replay.techniques.adapter_layers import over
 from vramplan.replay.techniques.adapter_target import DTYPES, Adapting, Target
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
+    GPTQ,
     OWN,
     UNQUANTIZED,
     LoRA,
@@ -31,6 +32,7 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.convolution_adapters import LoraConvolution
 from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import matches, path_of
+from vramplan.replay.techniques.gptq import is_quantized
 from vramplan.replay.techniques.lora_kernels import OutputAtOnce, all_at_once, gated_at_once
 from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
@@ -98,11 +100,28 @@ class Adapted(Trained):
         if tape.part and tape.part[-1] == OWN:
             return trainable and not any(word in path_of(tape.part, name) for word in self.frozen)
         if not self.is_saved(tape, name):
-            return False
+            return self.is_trained_bias(tape, name)
         self.makes_original = True
         tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
         self.makes_original = False
         return True
+
+    def is_trained_bias(self, tape: Tape, name: str) -> bool:
+        """Whether a weight is a bias that is trained beside the adapter: all of them, or those of its layers.
+
+        Source: peft 0.21.2, tuners/tuners_utils.py, BaseTuner._mark_only_adapters_as_trainable.
+        """
+        layer, _, part = name.rpartition(".")
+        if self.adapter.bias == "none" or part != "bias":
+            return False
+        is_of_linear = tape.parameters[-1].in_linear and tape.parameters[-1].name == f"{layer}.weight"
+        if is_of_linear and self.quantization == GPTQ and is_quantized(tape.part):  # whose biases are buffers
+            return False
+        return self.adapter.bias == "all" or (is_of_linear and self.is_adapted(layer))
+
+    def is_adapted(self, name: str) -> bool:
+        """Whether a linear layer is a target."""
+        return leaf(name) not in self.former and is_target(name, self.targets)
 
     def tied(self, tape: Tape, table: Parameter) -> Parameter:
         """A head that is a module to save is a copy of its own, and another keeps the original of the table.
@@ -128,7 +147,7 @@ class Adapted(Trained):
         if self.is_saved(tape, name):
             return None
         quantized = self.quantized(tape, module, name)
-        if leaf(name) in self.former or not is_target(name, self.targets):
+        if not self.is_adapted(name):
             return quantized
         with tape.building(OWN):
             if name == OUTPUT_LAYER and OUTPUT in self.adapter.kernels:

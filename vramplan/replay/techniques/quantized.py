@@ -22,7 +22,7 @@ from vramplan.replay.techniques.bitsandbytes import (
     release,
 )
 from vramplan.replay.techniques.gptq import dequantizing, is_quantized, quantize_gptq
-from vramplan.replay.tensors import FP16, FP32, DType, Tensor
+from vramplan.replay.tensors import FP16, FP32, DType, Parameter, Tensor
 
 NESTED_BLOCK = 256  # maxima that share one maximum of theirs (functional.py, quantize_4bit, blocksize of state2)
 LEVELS_4BIT, LEVELS_8BIT = 16, 256  # values of a code, each of fp32
@@ -92,17 +92,25 @@ def quantize(
     nested = quantization == "nf4-double"
     weight.quantized = stored_bytes_4bit(weight.elements, nested=nested, bitsandbytes=bitsandbytes)
     if bias is not None:
-        bias.quantized = (bias.elements * compute.itemsize,)  # the first forward pass leaves it in that dtype
+        leave_in(bias, compute)
     bits = four_bits(compute, nested=nested, bitsandbytes=bitsandbytes, quantized_from=quantized_from)
     if by_index:
         bits = FourBits(compute, compute, nested=False, by_index=True)
     return lambda module, x: matmul_4bit(x, module.weight, module.bias, bits)
 
 
+def leave_in(bias: Parameter, dtype: DType) -> None:
+    """The first forward pass leaves a bias in a dtype; where it is trained, its gradient and its states have it too."""
+    if bias.node is not None:
+        bias.dtype = dtype
+    else:
+        bias.quantized = (bias.elements * dtype.itemsize,)
+
+
 def eight_bits(module: Linear, x: Tensor) -> Tensor:
     """Linear8bitLt: the first forward pass leaves the bias in the dtype of the input."""
     if module.bias is not None:
-        module.bias.quantized = (module.bias.elements * x.dtype.itemsize,)
+        leave_in(module.bias, x.dtype)
     return matmul_8bit(x, module.weight, module.bias)
 
 
