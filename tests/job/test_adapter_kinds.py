@@ -34,7 +34,7 @@ def record_of(adapter: dict[str, Any], **more: Any) -> Record:
 
 def test_every_kind_has_a_word_a_class_and_a_row() -> None:
     assert {*words.ADAPTERS} == {*KINDS}
-    assert {*LAYERS} == {word for word, kind in KINDS.items() if not kind.of_tokens}
+    assert {*LAYERS} == {word for word, kind in KINDS.items() if not (kind.of_tokens or kind.of_table)}
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,16 @@ def test_what_a_kind_lacks_is_refused_and_not_echoed(kind: str) -> None:
         "virtual_tokens": 4,
         "encoder_hidden_size": 8,
         "prefix_projection": True,
+        "bias": "all",
+        "trainable_tokens": 4,
     }
     assert {*OF_SOME} == {*values}
-    known: dict[str, Any] = {} if KINDS[kind].of_tokens else {"targets": LAYER}
+    values |= {"targets": LAYER, "modules_to_save": ["lm_head"]}
+    known: dict[str, Any] = {} if "targets" in lacks(kind) else {"targets": LAYER}
+    known |= {"trainable_tokens": 4} if KINDS[kind].of_table else {}
     for key in lacks(kind):
         with pytest.raises(InputError, match=f"{key}: has no meaning for {kind}"):
-            build_job({**KEYS, "adapter": {"kind": kind, **known, key: {**values, "targets": LAYER}[key]}})
+            build_job({**KEYS, "adapter": {"kind": kind, **known, key: values[key]}})
     known |= {"rank": 4} if "rank" in KINDS[kind].keys else {}
     echoed = job_to_dict(build_job({**KEYS, "adapter": {"kind": kind, **known}}))["adapter"]
     assert not {*lacks(kind)} & {*echoed}

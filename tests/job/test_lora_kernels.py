@@ -45,6 +45,7 @@ def test_what_does_not_run_is_told(
     assert one.adapter is not None
     assert one.adapter.kernels == runs
     assert [said in text for text in one.warnings if "adapter.kernels" in text] == ([True] if said else [])
+    assert build_job(job_to_dict(one)).warnings == one.warnings
 
 
 @pytest.mark.contract

@@ -156,6 +156,13 @@ def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     return tuple(name for name in names.linears if name not in left_out)
 
 
+def ends_of(model: ModelShape, names: Names) -> tuple[str, ...]:
+    """The table of the tokens and the head, which may be targets where they are named."""
+    own = model.published_family is None and model.engine is None
+    whole = model.task not in ("seq2seq", "contrastive") and not (model.takes_images or model.takes_audio)
+    return tuple(filter(None, (names.token_table, names.head))) if own and whole else ()
+
+
 ATTENTION_MODULES = ("self_attn", "attn", "attention")
 SHARED_MODULES = ("shared_expert", "shared_experts")
 FEEDFORWARD_MODULES = ("mlp", "feed_forward", *SHARED_MODULES)
@@ -176,6 +183,8 @@ def is_known(model: ModelShape, names: Names, kind: str, word: str) -> bool:
     """Whether a word names linear layers of the model, or what PEFT takes for its experts."""
     former = former_names(kind, model)
     if word == FUSED and is_made_fused(model):
+        return True
+    if word in ends_of(model, names):
         return True
     return word == ALL_LINEAR or leaf(word) in former or any(is_named(name, word) for name in layers_of(model, names))
 

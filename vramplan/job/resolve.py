@@ -86,6 +86,7 @@ class _ReplayResolver(Resolver):
         imbalance = self._experts(model, runtime)
         if (raw.adapter_kernels or under(runtime).fuses_adapters) and model is not None and adapter is not None:
             adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
+            adapter = adapter._replace(asked_kernels=tuple(raw.adapter_kernels))
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         teacher = word = None
         distils = raw.teacher is not None or raw.distillation or raw.teacher_logprobs

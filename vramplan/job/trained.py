@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
-from vramplan.job import virtual_tokens
+from vramplan.job import adapter_ends, virtual_tokens
 from vramplan.job.adapter_fit import check_bias, check_element_types, check_layers, check_shards, check_widths
 from vramplan.job.adapter_targets import (
     by_leaf,
@@ -89,6 +89,7 @@ def resolve_trained(
         made = virtual_tokens.adapter_of(raw, raw.adapter, model, loss, told, saved=saved, dtype=dtype)
         return frozen, made, told
     adapter = reader.adapter()
+    adapter_ends.check(raw, raw.adapter, model, names, adapter, loss)
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
@@ -228,7 +229,7 @@ class _Adapter:
         check_layers(self.raw, self.kind)
         check_shards(self.raw, self.kind)
         check_bias(self.raw)
-        targets, feedforward = self.targets()
+        targets, feedforward = ((), ()) if KINDS[self.kind].of_table else self.targets()
         without = lacks(self.kind)
         for key in without:
             if fields.given(key):
@@ -243,12 +244,13 @@ class _Adapter:
             rank=rank,
             targets=targets,
             feedforward_targets=feedforward,
-            modules_to_save=self.modules_to_save(),
+            modules_to_save=() if "modules_to_save" in without else self.modules_to_save(),
             alpha=alpha,
             dropout=dropout or 0.0,
             dtype=self.dtype(),
             decompose_factor=None if "decompose_factor" in without else self.raw.adapter_decompose_factor,
             frequencies=self.usual_number("frequencies", self.raw.adapter_frequencies),
+            trainable_tokens=adapter_ends.tokens_of(self.raw, fields, self.model, self.names, self.kind),
             bias="none" if "bias" in without else self.raw.adapter_bias or "none",
         )
         check_element_types(self.raw, adapter, self.precision)

@@ -27,6 +27,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "hra": ("HRAConfig", {"rank": "r"}, {}),
     "fourierft": ("FourierFTConfig", {"frequencies": "n_frequency"}, {}),
     "randlora": ("RandLoraConfig", {"rank": "r", "alpha": "randlora_alpha", "dropout": "randlora_dropout"}, {}),
+    "trainable-tokens": ("TrainableTokensConfig", {}, {}),
     "miss": ("MissConfig", {"rank": "r", "dropout": "miss_dropout"}, {}),
 }
 """Of each kind the class of PEFT's configuration, what the keys of an adapter are there, and what else is given."""
@@ -49,6 +50,7 @@ def adapted(job: ResolvedJob, model: Any) -> Any:
         made = imported("vramplan.measure.virtual_tokens:prompted")(job, model)
     else:
         made = _over_layers(job.adapter, model)
+    _registered_once(made)
     if dtype == FP32:
         return made
     _cast(made, getattr(torch, HALVES[dtype]))  # what PEFT does, but not beside layers without storages
@@ -62,6 +64,17 @@ def _over_layers(adapter: Adapter, model: Any) -> Any:
         return import_module("peft").get_peft_model(
             model, _config(adapter), autocast_adapter_dtype=adapter.dtype == FP32
         )
+
+
+def _registered_once(model: Any) -> None:
+    """What trained tokens of a tied head have in common with those of the table, registered with the table alone.
+
+    A model is moved module by module, and each weight once.
+    """
+    for module in model.modules():
+        if getattr(module, "_tied_adapter", None):
+            for name in ("trainable_tokens_delta", "trainable_tokens_original"):
+                module.__dict__[name] = module._modules.pop(name)
 
 
 def _without_numbers(torch: Any, stack: contextlib.ExitStack) -> None:
@@ -98,6 +111,11 @@ def _config(adapter: Adapter) -> Any:
     name, arguments, fixed = CONFIGURATIONS[adapter.kind]
     targets = ALL_LINEAR if ALL_LINEAR in adapter.targets else list(adapter.targets)
     given: dict[str, Any] = {"target_modules": targets, "modules_to_save": list(adapter.modules_to_save) or None}
+    if adapter.trainable_tokens:
+        key = "token_indices" if adapter.kind == "trainable-tokens" else "trainable_token_indices"
+        given[key] = list(range(adapter.trainable_tokens))
+    if adapter.kind == "trainable-tokens":
+        del given["target_modules"], given["modules_to_save"]
     if adapter.bias != "none":
         given["bias"] = adapter.bias if adapter.bias == "all" else f"{adapter.kind}_only"  # it looks at the end alone
     for key, argument in arguments.items():

@@ -101,14 +101,24 @@ def tie(job: ResolvedJob, model: Any) -> None:
     import torch
 
     ends = [] if job.adapter is None or not job.model.tied_embeddings else _ends_of(model)
-    if any(hasattr(end, "original_module") for end in ends):  # PEFT's copies have come apart, and their originals not
-        table, head = (getattr(end, "original_module", end) for end in ends)
+    bare = [_without_adapter(end) for end in ends]
+    if any(one is not end for one, end in zip(bare, ends, strict=True)):  # PEFT's copies have come apart, these not
+        table, head = bare
         head.weight = table.weight
+        for name, other in (getattr(model.get_base_model(), "_tied_weights_keys", None) or {}).items():
+            if name.endswith(".bias"):
+                head.bias = model.get_base_model().get_parameter(other)
         return
     model.tie_weights()
     if MODEL_TYPES[job.model.transformers_model_type].ties_head and not job.model.tied_embeddings:
         tied = model.lm_head.weight
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(tied), requires_grad=tied.requires_grad)
+
+
+def _without_adapter(module: Any) -> Any:
+    """The module that PEFT has put another around."""
+    module = getattr(module, "original_module", module)
+    return getattr(module, "base_layer", module)
 
 
 def _ends_of(model: Any) -> list[Any]:

@@ -58,6 +58,7 @@ class Values:
     adapter_decompose_factor: int | None
     adapter_frequencies: int | None
     adapter_kernels: tuple[str, ...]
+    adapter_trainable_tokens: int | None
     adapter_virtual_tokens: int | None
     adapter_encoder_hidden_size: int | None
     adapter_prefix_projection: bool | None

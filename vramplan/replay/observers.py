@@ -286,6 +286,18 @@ class Trained(Observer):
         """The weight of a head that is tied to the table of the embeddings, made in the part of the head."""
         return table
 
+    def table(self, weight: Parameter) -> Callable[[Tensor, Parameter, Tensor | None], Tensor] | None:
+        """The function that runs in place of a table of embeddings, of token ids, the table and what its module scales
+        rows by; None: the table is looked up in.
+        """
+        return None
+
+    head: Callable[[Tensor, Parameter, Parameter | None], Tensor] | None = None
+    """What runs in place of the product of a head, of its input, its weight and its bias; None: the product runs."""
+
+    def makes_head(self, tape: Tape, weight: Parameter) -> None:
+        """The head of a language model is made: its weight, which may be the table of the embeddings."""
+
     def shared_bytes(self) -> int:
         """Bytes that quantized weights share on the device, in allocator blocks."""
         return 0

@@ -44,6 +44,8 @@ class Adapter(NamedTuple):
     frequencies: int | None = None  # fourierft: numbers of the spectrum that are trained
     bias: str = "none"  # which biases of the model are trained beside it: none, all, or those of its targets
     kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
+    asked_kernels: tuple[str, ...] = ()  # those that the job asks for, of which some may change nothing
+    trainable_tokens: int | None = None  # rows of the table of the tokens that are trained
     virtual_tokens: int = 0  # of kinds that train tokens in place of layers
     encoder_hidden_size: int | None = None  # of what makes these tokens of an embedding; None: nothing does
     prefix_projection: bool = False  # prefix-tuning: whether something does

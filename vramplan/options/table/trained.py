@@ -41,7 +41,7 @@ TRAINED_ROWS = (
     _adapter(
         "targets",
         TEXTS,
-        "Linear layers with an adapter: q_proj,v_proj or all-linear.",
+        "Layers with an adapter: q_proj,v_proj, all-linear, embed_tokens or lm_head.",
         usual="PEFT's own for the model type",
         note="A list of the ends of their names.",
         also=("--target-modules", "--lora-target-modules", "--lora-target", "--lora-targets"),
@@ -144,6 +144,14 @@ TRAINED_ROWS = (
         absent=(),
         flags=("--lora-kernels",),
         note="Of `lora`; [which models](adapters.md#fused-lora).",
+    ),
+    _adapter(
+        "trainable_tokens",
+        COUNT,
+        "Rows of the table of the token embeddings that are trained.",
+        maximum=2**20,
+        usual="none",
+        note="Of `trainable-tokens`, and beside `lora` and `dora`: PEFT's `trainable_token_indices`.",
     ),
     _adapter(
         "virtual_tokens",

@@ -16,7 +16,7 @@ from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recip
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.observers import Rounding, Sharding, VirtualTokens
+from vramplan.replay.observers import Rounding, Sharding, Trained, VirtualTokens
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
@@ -59,6 +59,9 @@ def scaled_rows(input_ids: Tensor, weight: Parameter) -> Tensor:
         return embedding(input_ids, weight, returned=False)
     stored = tape.role(Sharding).buffer_dtype
     scale = to(tape.constant((), stored or weight.dtype, False), weight.dtype)
+    instead = tape.role(Trained).table(weight)
+    if instead is not None:
+        return instead(input_ids, weight, scale)
     return mul(embedding(input_ids, weight, returned=False), scale)
 
 

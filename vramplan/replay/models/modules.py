@@ -330,9 +330,11 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
     if shape.task == "cls":  # a classifier has a head of its own
         return embedding
     with tape.building(HEAD):
-        if shape.tied_embeddings:
-            return tape.role(Trained).tied(tape, embedding)
-        return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+        trained, size = tape.role(Trained), (shape.vocabulary_size, shape.hidden_size)
+        tied = shape.tied_embeddings
+        weight = trained.tied(tape, embedding) if tied else tape.parameter("lm_head.weight", size, recipe.weight_dtype)
+        trained.makes_head(tape, weight)
+        return weight
 
 
 def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
@@ -349,7 +351,7 @@ def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: R
 
 def times_head(x: Tensor, weight: Parameter, bias: Parameter | None = None) -> Tensor:
     """The product of a head, a linear layer that may have the table of the embeddings as its weight."""
-    head = x.tape.role(Rounding).head
+    head = x.tape.role(Trained).head or x.tape.role(Rounding).head
     return linear(x, weight, bias) if head is None else head(x, weight, bias)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.observers import Outer, Rounding, Sharding
+from vramplan.replay.observers import Outer, Rounding, Sharding, Trained
 from vramplan.replay.operators.normalised import log_softmax
 from vramplan.replay.operators.views import Grads, autocast_float
 from vramplan.replay.recorder import Saved, rounded
@@ -27,7 +27,29 @@ def sorting_bytes(indices: int, vocabulary: int, width: int) -> int:
 
 
 def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tensor:
-    """`F.embedding`: new, the rows that are looked up; `returned` says that the module returns them as they are.
+    """The module of a table, or what runs in its place; `returned` says that the module returns the rows as they are."""
+    instead = weight.tape.role(Trained).table(weight)
+    found = rows_of_table(ids, weight) if instead is None else instead(ids, weight, None)
+    return weight.tape.looked_up(found, weight) if returned else found
+
+
+def rows_of_table(ids: Tensor, weight: Parameter) -> Tensor:
+    """`nn.Embedding`."""
+    tape = weight.tape
+    wrapped = tape.role(Sharding).wrapped
+    if wrapped is not None and type(weight) is Parameter and weight.node is not None:
+        weight.is_table = True
+        rows: Tensor = wrapped(weight, lambda table: rows_of_table(ids, table))
+        return rows
+    if type(weight) is Parameter:
+        weight.is_table = True
+    rounded_table = tape.role(Rounding).table
+    with Outer(ids, own=(weight,)):
+        return look_up(ids, weight if rounded_table is None else rounded_table(weight))
+
+
+def look_up(ids: Tensor, table: Tensor) -> Tensor:
+    """`F.embedding`: new, the rows that are looked up.
 
     Saves `ids`: the gradient of row i is the sum of the incoming rows whose index is i; the table itself is not needed.
     Backward: the incoming gradient in row-major order, a copy if it is not; a dense gradient [V, H], and above 3072
@@ -36,16 +58,9 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
     Source: tools/autograd/derivatives.yaml, embedding; aten/src/ATen/native/cuda/Embedding.cu and
     EmbeddingBackwardKernel.cu.
     """
-    tape = weight.tape
-    wrapped = tape.role(Sharding).wrapped
-    if wrapped is not None and type(weight) is Parameter and weight.node is not None:
-        weight.is_table = True
-        rows: Tensor = wrapped(weight, lambda table: embedding(ids, table, returned=returned))
-        return rows
-    if type(weight) is Parameter:
-        weight.is_table = True
-    vocabulary, width = weight.shape
-    dtype, batched = weight.dtype, ids.batched
+    tape = table.tape
+    vocabulary, width = table.shape
+    dtype, batched = table.dtype, ids.batched
     per_sample = prod(ids.shape) // (tape.batch if batched else 1)
 
     def workspace_bytes(batch: int) -> int:
@@ -58,12 +73,8 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
         tape.workspace("embedding_dense_backward", workspace_bytes)
         return (out,)
 
-    rounded_table = tape.role(Rounding).table
-    with Outer(ids, own=(weight,)):
-        table = weight if rounded_table is None else rounded_table(weight)
-        node = tape.record("embedding", (table,), backward, (ids,))
-        found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
-    return tape.looked_up(found, weight) if returned else found
+    node = tape.record("embedding", (table,), backward, (ids,))
+    return tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
 
 
 def nll_loss(log_probabilities: Tensor, target: Tensor) -> Tensor:

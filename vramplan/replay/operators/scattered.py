@@ -23,6 +23,23 @@ def index_add_in_place(x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
     return x.alias(x.shape, x.strides, x.tape.record("index_add", (x, source), backward, (rows, source)))
 
 
+def index_copy(x: Tensor, rows: Tensor, source: Tensor) -> Tensor:
+    """`x.index_copy(0, rows, source)` of x that needs no gradient: new, a copy of it with other rows in their places.
+
+    Saves `rows`: the gradient of the source is taken from them.
+    Saves `source`: for its shape.
+    Backward: 1 new of the size of the source.
+    Source: tools/autograd/derivatives.yaml, index_copy.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (None, grad.tape.new("index_select", source_shape, grad.dtype, False))
+
+    source_shape = source.shape
+    node = x.tape.record("index_copy", (x, source), backward, (rows, source))
+    return x.tape.new("index_copy", x.shape, x.dtype, False, None, node)
+
+
 def index_places(x: Tensor, places: Tensor) -> Tensor:
     """`x[rows, columns, None]`, numbers by two lists that are views of one tensor: new, a column.
 

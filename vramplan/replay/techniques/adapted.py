@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.replay.models.lora_kernels import MLP, OUTPUT, OUTPUT_LAYER, QKV
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, LAYERS
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.quantized import FourBits
 from vramplan.replay.recorder import Tape
@@ -24,6 +24,7 @@ from vramplan.replay.techniques.adapters import (
     OWN,
     UNQUANTIZED,
     LoRA,
+    is_end,
     is_saved_as,
     is_target,
     leaf,
@@ -36,10 +37,12 @@ from vramplan.replay.techniques.gptq import is_quantized
 from vramplan.replay.techniques.lora_kernels import OutputAtOnce, all_at_once, gated_at_once
 from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
+from vramplan.replay.techniques.table_adapters import HeadLayer, LoraTable, TrainedTokens
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
-TIED_HEAD = "lm_head.weight"
+HEAD_LAYER = "lm_head"
+TIED_HEAD = f"{HEAD_LAYER}.weight"
 """What the head of a language model is called where it is tied to the embeddings."""
 
 
@@ -69,6 +72,10 @@ class Adapted(Trained):
         self.frozen = tuple(frozen)  # of LORA_PARTS
         self.own_places: list[tuple[int, int]] = []  # of each layer: bytes of a buffer, and how many of the same size
         self.shared: dict[str, Any] = {}  # what layers share
+        self.found_table = False  # that of the tokens was made
+        self.adapted_table: Parameter | None = None  # if it has an adapter
+        self.table_adapter: LoraTable | TrainedTokens | None = None
+        self.tokens: TrainedTokens | None = None  # the same, where it trains tokens
         self.has_bits = False  # whether a layer of the model is quantized: of a few families none is
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
@@ -84,6 +91,7 @@ class Adapted(Trained):
         """The same, with places of its own."""
         other = copy(self)
         other.own_places, other.shared = [], {}
+        other.found_table, other.adapted_table, other.table_adapter, other.tokens = False, None, None, None
         return other
 
     @property
@@ -141,6 +149,41 @@ class Adapted(Trained):
         """Whether a weight or a layer belongs to a module of which a copy is trained."""
         path = ".".join(path_of(tape.part, name))
         return any(is_saved_as(path, word) for word in self.adapter.modules_to_save)
+
+    def made(self, parameter: Parameter) -> None:
+        """The first weight of the embeddings is the table of the tokens, which has an adapter where it is named."""
+        if self.found_table or EMBEDDINGS not in parameter.part:
+            return
+        self.found_table, tape, adapter = True, parameter.tape, self.adapter
+        name = parameter.name.removesuffix(".weight")
+        if self.is_saved(tape, parameter.name) or self.makes_original:
+            return
+        dtype = DTYPES[adapter.dtype]
+        with tape.building(OWN):
+            if adapter.trainable_tokens:
+                tokens = TrainedTokens(tape, name, parameter, adapter.trainable_tokens, dtype)
+                self.table_adapter, self.tokens = tokens, tokens
+                self.own_places += [(size, 1) for size in tokens.places]
+            elif is_end(name, self.targets):
+                self.table_adapter = LoraTable(tape, name, parameter, adapter.rank, dtype)
+        self.adapted_table = parameter
+
+    def table(self, weight: Parameter) -> Callable[[Tensor, Parameter, Tensor | None], Tensor] | None:
+        """What runs in place of the table of the tokens."""
+        return self.table_adapter if weight is self.adapted_table else None
+
+    def makes_head(self, tape: Tape, weight: Parameter) -> None:
+        """The adapter over the head, or trained tokens of the table that it is tied to."""
+        self.head = None
+        if self.is_saved(tape, TIED_HEAD):
+            return
+        if self.tokens is not None and weight is self.adapted_table:
+            self.head = self.tokens.head
+        elif is_end(HEAD_LAYER, self.targets):
+            layer = HeadLayer(weight)
+            with tape.building(OWN):
+                given = tape, layer, HEAD_LAYER, self.adapter, None, None, self.compute
+                self.head = layer.adapted(over(Target(*given, self.shared)))
 
     def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """The adapter over a layer, or what runs in place of a quantized one."""

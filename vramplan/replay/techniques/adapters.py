@@ -61,6 +61,11 @@ def is_target(name: str, targets: Sequence[str]) -> bool:
     return ALL_LINEAR in targets or any(is_named(name, word) for word in targets)
 
 
+def is_end(name: str, targets: Sequence[str]) -> bool:
+    """Whether a table or a head is a target, which has to be named."""
+    return any(is_named(name, word) for word in targets)
+
+
 def widths(module: Linear) -> tuple[int, int]:
     """Inputs and outputs of a linear layer."""
     first, second = module.weight.shape

@@ -14,7 +14,7 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.capable import looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
-from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, LAYERS
 from vramplan.replay.models.parts import asks_no_inputs
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
@@ -22,7 +22,7 @@ from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
-from vramplan.replay.techniques.adapted import TIED_HEAD, Adapted, AdaptedInTurns
+from vramplan.replay.techniques.adapted import HEAD_LAYER, TIED_HEAD, Adapted, AdaptedInTurns
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import GPTQ, OWN, widths
 from vramplan.replay.techniques.expert_adapters import former_names
@@ -131,6 +131,8 @@ class Names(NamedTuple):
     inputs: frozenset[int] = frozenset()  # widths of what linear layers of PyTorch are given
     tables: frozenset[int] = frozenset()  # widths of tables of embeddings
     shapes: tuple[tuple[str, int, int], ...] = ()  # of the linear layers: names, inputs and outputs
+    token_table: str = ""  # the table of the tokens; empty where no part of the model is one of embeddings
+    head: str = ""  # of a language model, where it is a product of its own or of that table
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -152,6 +154,7 @@ class _Collector(Trained):
         self.biased: dict[str, None] = {}
         self.inputs: set[int] = set()
         self.shapes: dict[tuple[str, int, int], None] = {}
+        self.token_table = self.named_head = ""
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -174,6 +177,13 @@ class _Collector(Trained):
         self.tied_head = path_of(tape.part, TIED_HEAD)
         return table
 
+    def made(self, parameter: Parameter) -> None:
+        if not self.token_table and EMBEDDINGS in parameter.part:
+            self.token_table = parameter.name.removesuffix(".weight")
+
+    def makes_head(self, tape: Tape, weight: Parameter) -> None:
+        self.named_head = HEAD_LAYER
+
     def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
         self.stacked.update(dict.fromkeys(weights))
 
@@ -191,8 +201,10 @@ def names_of(model: ModelShape) -> Names:
     linears, inside, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
     biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
     tables = frozenset(one.shape[1] for one in tape.parameters if one.is_table)
+    ends = collector.token_table, collector.named_head
     return Names(
-        paths, linears, paths[0], inside, stacked, collector.tied_head, biased, inputs, tables, tuple(collector.shapes)
+        *(paths, linears, paths[0], inside, stacked, collector.tied_head, biased, inputs, tables),
+        *(tuple(collector.shapes), *ends),
     )
 
 

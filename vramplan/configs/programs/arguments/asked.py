@@ -20,6 +20,7 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     "lora_r": ("adapter.rank",),
     "lora_target_modules": ("adapter.targets",),
     "lora_dropout": ("adapter.dropout",),
+    "trainable_token_indices": ("adapter.trainable_tokens",),
     "lora_modules_to_save": ("adapter.modules_to_save",),
     "use_dora": ("adapter.kind",),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_bnb_nested_quant"), ("quantization",)),

@@ -50,6 +50,8 @@ LORA = {
     "modules_to_save": "lora_modules_to_save",
     "use_dora": "use_dora",
     "use_rslora": "use_rslora",
+    "bias": "lora_bias",
+    "trainable_token_indices": "trainable_token_indices",
 }
 """Arguments of a script by the names that they have in PEFT's LoraConfig."""
 
@@ -118,7 +120,8 @@ UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
     lora_config peft_config.* freeze_vision_tower freeze_merger freeze_llm tune_mm_vision tune_mm_mlp tune_mm_llm
-    tune_merger disable_flash_attn2 lora_target_parameters
+    tune_merger disable_flash_attn2 lora_target_parameters lora_bias trainable_token_indices
+    trainable_token_indices.*
     lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
     teacher_model_name_or_path lmbda seq_kd
     use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
@@ -177,7 +180,7 @@ WITHOUT_EFFECT = (
     dataset dataset_format dataset_dir data_cache_dir dataset_cache_dir eval_dataset_size eval_dataset_path train_splits
     train_on_source max_new_tokens min_new_tokens do_mmlu_eval do_mmlu_sample do_sample alpha mmlu_* max_mmlu_samples
     max_memory_mb
-    lora_bias lora_weight_path lora_modules use_auth save_aggregated_lora use_ram_optimized_load
+    lora_weight_path lora_modules use_auth save_aggregated_lora use_ram_optimized_load
     truncation_side padding_side arch_type lisa_layers_attribute lisa_interval_steps group_texts_batch_size optim_beta1
     optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name wandb_tags
     valid_file min_lr min_learning_rate early_stopping_patience early_stopping_threshold eval_dataset_id_or_path

@@ -11,7 +11,7 @@ from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT
-from vramplan.configs.programs.arguments.peft_kinds import other_adapter
+from vramplan.configs.programs.arguments.peft_kinds import bias_of, other_adapter, say_tokens
 
 
 def adapter(file: TrainingFile) -> bool:
@@ -49,6 +49,9 @@ def adapter(file: TrainingFile) -> bool:
     meaning.say("adapter.alpha", _whole(alpha), "lora_alpha")
     if saved:
         meaning.say("adapter.modules_to_save", saved, "lora_modules_to_save")
+    say_tokens(sheet, meaning, "trainable_token_indices")
+    if bias := bias_of(sheet.text("lora_bias")):
+        meaning.say("adapter.bias", bias, "lora_bias")
     return True
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs import expert_tensors
+from vramplan.configs.programs.arguments.peft_kinds import say_tokens
 from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.replay.models.lora_kernels import EVERY, QKV, STOPS
@@ -40,6 +41,7 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
         saved = sheet.texts("lora_modules_to_save")
         if saved:
             meaning.say("adapter.modules_to_save", saved, "lora_modules_to_save")
+        say_tokens(sheet, meaning, "peft_trainable_token_indices")
     elif kind:
         sheet.problem("adapter", f"{kind!r} is not a known adapter", "lora or qlora")
     else:

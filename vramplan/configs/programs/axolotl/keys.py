@@ -22,7 +22,8 @@ UNDERSTOOD = names(
     cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks load_in_4bit load_in_8bit gptq
     quantize_moe_experts llama4_linearized_experts bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha
     processor_type lora_target_parameters tiled_mlp tiled_mlp_num_shards tiled_mlp_use_original_mlp
-    lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp
+    lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_trainable_token_indices
+    peft_trainable_token_indices.* peft_use_dora deepspeed deepspeed.* fsdp
     fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
@@ -141,7 +142,6 @@ UNMODELLED = {
     "peft_layers_to_transform": "adapters on some layers only",
     "peft_layers_pattern": "adapters on some layers only",
     "peft_layer_replication": "blocks that are repeated",
-    "peft_trainable_token_indices": "some rows of the embedding are trained",
     "peft_autocast_adapter_dtype": "the element type of the adapter",
     "loftq_config.*": "LoftQ quantizes while it initialises",
     "experts_implementation": "how the experts are computed",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs.arguments.peft_kinds import bias_of
 from vramplan.configs.programs.llm_foundry import command
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import ProgramRelease, Table, names
@@ -27,6 +28,7 @@ UNDERSTOOD = names(
     model.config_overrides.attn_config.attn_uses_sequence_id model.peft_config.peft_type model.peft_config.r
     model.peft_config.lora_alpha model.peft_config.lora_dropout model.peft_config.target_modules
     model.peft_config.modules_to_save model.peft_config.use_dora model.loss_fn optimizer.name optimizer.momentum
+    model.peft_config.bias
     algorithms.gradient_clipping.clipping_type algorithms.gradient_clipping.clipping_threshold
     global_train_batch_size device_train_batch_size device_train_microbatch_size precision
     fsdp_config fsdp_config.sharding_strategy fsdp_config.mixed_precision fsdp_config.activation_checkpointing
@@ -51,7 +53,7 @@ WITHOUT_EFFECT = names(
     model.use_auth_token model.trust_remote_code model.init_device model.init_config.* model.norm_eps
     model.use_train_metrics model.additional_train_metrics model.additional_eval_metrics model.should_save_peft_only
     model.allow_embedding_resizing model.pretrained_lora_id_or_path model.logit_scale model.peft_config.task_type
-    model.peft_config.bias model.peft_config.inference_mode model.peft_config.use_rslora
+    model.peft_config.inference_mode model.peft_config.use_rslora
     model.peft_config.init_lora_weights model.peft_config.base_model_name_or_path model.peft_config.fan_in_fan_out
     model.peft_config.revision model.attn_config.softmax_scale
     model.attn_config.alibi_bias_max model.attn_config.rope_* model.tokenizer_name model.verbose
@@ -306,6 +308,8 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     saved = sheet.texts("model.peft_config.modules_to_save")
     if saved:
         meaning.say("adapter.modules_to_save", saved, "model.peft_config.modules_to_save")
+    if bias := bias_of(sheet.text("model.peft_config.bias")):
+        meaning.say("adapter.bias", bias, "model.peft_config.bias")
 
 
 def _sharding(sheet: Sheet, meaning: Meaning) -> bool:
