@@ -34,7 +34,7 @@ def record_of(adapter: dict[str, Any], **more: Any) -> Record:
 
 def test_every_kind_has_a_word_a_class_and_a_row() -> None:
     assert {*words.ADAPTERS} == {*KINDS}
-    assert {*LAYERS} == {word for word, kind in KINDS.items() if not (kind.of_tokens or kind.of_table)}
+    assert {*LAYERS} == {word for word, kind in KINDS.items() if not (kind.of_tokens or kind.of_table or kind.of_norms)}
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,9 @@ def test_what_a_kind_lacks_is_refused_and_not_echoed(kind: str) -> None:
         "trainable_tokens": 4,
     }
     assert {*OF_SOME} == {*values}
-    values |= {"targets": LAYER, "modules_to_save": ["lm_head"]}
-    known: dict[str, Any] = {} if "targets" in lacks(kind) else {"targets": LAYER}
+    values |= {"targets": LAYER, "modules_to_save": ["lm_head"], "dtype": "fp32"}
+    named = ["input_layernorm"] if KINDS[kind].of_norms else LAYER
+    known: dict[str, Any] = {} if "targets" in lacks(kind) else {"targets": named}
     known |= {"trainable_tokens": 4} if KINDS[kind].of_table else {}
     for key in lacks(kind):
         with pytest.raises(InputError, match=f"{key}: has no meaning for {kind}"):

@@ -39,6 +39,9 @@ and one buffer of it, which stands for it in the traces.
 whose weights PEFT adapts through parametrizations; there batched products have the copies that cuBLAS makes of matrices
 without a stride of 1 (aten/src/ATen/native/cuda/Blas.cpp, prepare_batch_matrix_for_cublas).
 
+`peft_more.json` holds biases of the model that are trained beside an adapter, LoRA over the table of the tokens and
+over the head, trained rows of that table, copies of norms, and BAdam over LoRA; `peft_more_shared.json` the first of
+these under DDP, FSDP2 and ZeRO.
 `adapter_kinds.json` holds the adapters of peft 0.21.2 that came after those, as `get_peft_model` puts them on without a
 task: AdaLoRA, VeRA, LoHa, LoKr, MiSS, BOFT (without its extension for CUDA, and without the numbers of its
 permutations), HRA, FourierFT and RandLoRA, of each over several families, precisions and, where PEFT has it, layers of

@@ -112,6 +112,8 @@ under ZeRO and FSDP1 |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json` | frozen parts of the model types that are not in `adapters.json` |
 | `adapted.json`, `adapters_more.json` | their adapters |
+| `peft_more.json`, `peft_more_shared.json` | biases that are trained beside an adapter, LoRA over embeddings and \
+heads, trained rows of a table, LN tuning; the first of these under DDP, FSDP2 and ZeRO |
 | `adapter_kinds.json` | AdaLoRA, VeRA, LoHa, LoKr, MiSS, BOFT, HRA, FourierFT and RandLoRA of peft 0.21.2 |
 | `tiled_mlp.json`, `tiled_mlp_shared.json` | MLPs in tiles, by Axolotl's function; \
 the same under DDP, and by DeepSpeed's under ZeRO |
@@ -204,7 +206,7 @@ def section(file: str) -> str:
     parts.append(table(found, "checkpointing", _checkpointing))
     if file == "losses":
         parts.append(table(found, "loss", lambda row: row.job.loss))
-    if file in {"adapters", "adapted", "adapters_more", "adapter_kinds", "quantized"}:
+    if file in {"adapters", "adapted", "adapters_more", "adapter_kinds", "peft_more", "quantized"}:
         parts.append(table(found, "trained", _trained))
     parts.append(table(found, "attention", lambda row: row.job.attention))
     parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))

@@ -54,6 +54,8 @@ ROWS = {
     "adapted": 143,
     "adapters_more": 221,
     "adapter_kinds": 157,
+    "peft_more": 84,
+    "peft_more_shared": 27,
     "lora_parts": 18,
     "halves": 192,
     "fully_shard": 158,

@@ -32,6 +32,7 @@ UNDECLARED = {
     "adapted",
     "adapters_more",
     "adapter_kinds",
+    *("peft_more", "peft_more_shared"),
     "lora_parts",
     "heads",
     "smoothing",

@@ -43,6 +43,7 @@ TRANSFORMERS = Rig(
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
         "adapter_kinds",
+        "peft_more",
         *(
             "quantized",
             "returned",
@@ -118,10 +119,13 @@ FSDP2 = Rig(
         "other_families_shared",
         "optimizers_more_shared",
         "met_shared",
+        "peft_more_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
-REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
+REPLICATED = Rig(
+    "ddp", ("replicated", "peft_more_shared"), "PyTorch's DistributedDataParallel with what the first rig has"
+)
 FSDP1 = Rig(
     "fsdp1",
     ("flat_parameter", "flat_adapters", "flat_host", "optimizers_more_shared", "met_shared"),
@@ -143,6 +147,7 @@ ZERO = Rig(
         "other_families_zero",
         "optimizers_more_shared",
         "met_shared",
+        "peft_more_shared",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )

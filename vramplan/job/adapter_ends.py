@@ -1,4 +1,4 @@
-"""Adapters over the table of the tokens and over the head, and trained rows of that table: what they go together with."""
+"""Adapters over the table of the tokens and over the head, and trained rows of that table: what they go with."""
 
 from __future__ import annotations
 

@@ -210,7 +210,9 @@ def _textbook_model_to_dict(model: TextbookModel) -> dict[str, Any]:
 def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
     """An adapter with every key that its kind has."""
     values = {**adapter._asdict(), **{key: list(getattr(adapter, key)) for key in LISTED}}
-    values["kernels"] = list(adapter.asked_kernels or adapter.kernels)  # so that the same is said of those that are idle
+    values["kernels"] = list(
+        adapter.asked_kernels or adapter.kernels
+    )  # so that the same is said of those that are idle
     without = on_demand.lacks(adapter.kind)
     return {name: values[name] for name in table.inside("adapter") if name not in without}
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
-from vramplan.job import adapter_ends, virtual_tokens
+from vramplan.job import adapter_ends, adapter_norms, virtual_tokens
 from vramplan.job.adapter_fit import check_bias, check_element_types, check_layers, check_shards, check_widths
 from vramplan.job.adapter_targets import (
     by_leaf,
@@ -98,7 +98,7 @@ def resolve_trained(
 
 
 def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
-    """Of LoRA one of the two thin matrices; the model is frozen anyway. Blocks whose turn it is not are no such words."""
+    """Of LoRA one of the two thin matrices; the model is frozen anyway. Blocks that wait for their turn are none."""
     fields = raw.fields
     assert raw.adapter is not None
     if raw.trained_blocks not in (None, "all"):
@@ -229,7 +229,7 @@ class _Adapter:
         check_layers(self.raw, self.kind)
         check_shards(self.raw, self.kind)
         check_bias(self.raw)
-        targets, feedforward = ((), ()) if KINDS[self.kind].of_table else self.targets()
+        targets, feedforward = self.own_targets()
         without = lacks(self.kind)
         for key in without:
             if fields.given(key):
@@ -256,6 +256,13 @@ class _Adapter:
         check_element_types(self.raw, adapter, self.precision)
         check_widths(fields, self.names, adapter)
         return adapter
+
+    def own_targets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The targets as the kind has them, and for ia3 those of them that are feedforward."""
+        kind = KINDS[self.kind]
+        if kind.of_norms:
+            return adapter_norms.targets_of(self.raw, self.fields, self.model, self.names, self.told), ()
+        return ((), ()) if kind.of_table else self.targets()
 
     def usual_number(self, key: str, given: int | None) -> int | None:
         """A number that one kind has, or PEFT's default of it; None where the kind has none."""
@@ -385,6 +392,8 @@ class _Adapter:
         mixed = precision.startswith("mixed-")
         if precision.startswith("amp-") and self.raw.cells.get("weight_dtype") == precision.rpartition("-")[2]:
             own = precision.rpartition("-")[2]  # autocast over a model in 16 bits
+        if KINDS[self.kind].of_norms:  # tuners/ln_tuning/model.py, _cast_adapter_dtype: a copy is as the original
+            return own
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
         given = self.raw.adapter_dtype
         if self.raw.loss in words.PREFERENCE_LOSSES and self.raw.quantization is not None:

@@ -27,6 +27,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "hra": ("HRAConfig", {"rank": "r"}, {}),
     "fourierft": ("FourierFTConfig", {"frequencies": "n_frequency"}, {}),
     "randlora": ("RandLoraConfig", {"rank": "r", "alpha": "randlora_alpha", "dropout": "randlora_dropout"}, {}),
+    "ln-tuning": ("LNTuningConfig", {}, {}),
     "trainable-tokens": ("TrainableTokensConfig", {}, {}),
     "miss": ("MissConfig", {"rank": "r", "dropout": "miss_dropout"}, {}),
 }

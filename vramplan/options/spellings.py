@@ -292,6 +292,8 @@ ADAPTERS = {
             "lora", (("frozen", "lora_A"),), "LoRA-FA is LoRA whose first matrix is frozen", about="frozen"
         ),
     ),
+    **_all("ln-tuning", "lntuning", "layernorm-tuning", "norm-tuning"),
+    **_all("trainable-tokens", "trainable-token-indices"),
     **_all("miss", "bone"),
     **_all("adalora", "ada-lora"),
     **_all("randlora", "rand-lora"),

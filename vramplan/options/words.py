@@ -150,7 +150,7 @@ VIRTUAL_TOKENS = (*EMBEDDED_PROMPTS, PREFIX)
 ADAPTERS = (
     *("lora", "dora", "ia3", "oft"),
     *("adalora", "vera", "loha", "lokr", "miss", "boft", "hra", "fourierft", "randlora"),
-    "trainable-tokens",
+    *("ln-tuning", "trainable-tokens"),
     *VIRTUAL_TOKENS,
 )
 QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8", "mxfp4", "nvfp4")

@@ -31,13 +31,16 @@ class AdapterKind(NamedTuple):
     shared_rows: bool = False  # whether traces have it on several devices, and compiled
     own_modules: bool = False  # whether each weight that is trained is that of a module, which FSDP1 may wrap
     adds_to_loss: bool = False  # whether PEFT's classes for tasks add a term to the loss, by `task_type`
+    of_norms: bool = False  # whether it trains copies of norms, which are its targets
     of_table: bool = False  # whether it trains rows of the table of the tokens in place of layers
     of_tokens: bool = False  # whether it trains virtual tokens in place of layers
     is_lora: bool = False  # whether it is LoRA to PEFT, with the matrices lora_A and lora_B, and over experts
 
 
 KINDS: Mapping[str, AdapterKind] = {
-    "lora": AdapterKind((*BIASED, "kernels", "trainable_tokens"), 8, beyond_lora=False, shared_rows=True, own_modules=True, is_lora=True),
+    "lora": AdapterKind(
+        (*BIASED, "kernels", "trainable_tokens"), 8, beyond_lora=False, shared_rows=True, own_modules=True, is_lora=True
+    ),
     "dora": AdapterKind(
         (*BIASED, "kernels", "trainable_tokens"),
         8,
@@ -70,6 +73,7 @@ KINDS: Mapping[str, AdapterKind] = {
         beyond_lora=False,
     ),
     "miss": AdapterKind(("rank", "dropout", "bias"), 64, conv1d=False),
+    "ln-tuning": AdapterKind((), of_norms=True),
     "trainable-tokens": AdapterKind(("trainable_tokens",), of_table=True, shared_rows=True),
     "prompt-tuning": AdapterKind(("virtual_tokens",), of_tokens=True, own_modules=True),
     "p-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size"), of_tokens=True, own_modules=True),
@@ -84,5 +88,6 @@ OF_SOME = tuple(dict.fromkeys(key for kind in KINDS.values() for key in kind.key
 def lacks(word: str) -> tuple[str, ...]:
     """Keys of an adapter that have no meaning for a kind."""
     kind = KINDS[word]
-    of_layers = ("targets",) if kind.of_tokens else ("targets", "modules_to_save") if kind.of_table else ()
-    return (*of_layers, *(key for key in OF_SOME if key not in KINDS[word].keys))
+    beside = ("targets",) if kind.of_tokens else ("targets", "modules_to_save") if kind.of_table else ()
+    beside = ("dtype",) if kind.of_norms else beside
+    return (*beside, *(key for key in OF_SOME if key not in KINDS[word].keys))

@@ -27,7 +27,7 @@ def sorting_bytes(indices: int, vocabulary: int, width: int) -> int:
 
 
 def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tensor:
-    """The module of a table, or what runs in its place; `returned` says that the module returns the rows as they are."""
+    """The module of a table, or what runs in its place; `returned`: it returns the rows as they are."""
     instead = weight.tape.role(Trained).table(weight)
     found = rows_of_table(ids, weight) if instead is None else instead(ids, weight, None)
     return weight.tape.looked_up(found, weight) if returned else found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vramplan.options.words import LOW_RANK_OPTIMIZERS, pattern_word
-from vramplan.values.adapter_kinds import KINDS
+from vramplan.replay.techniques.trained import adapted_end, names_of
+from vramplan.values.adapter_kinds import KINDS, AdapterKind
 from vramplan.values.job import ResolvedJob
 
 UNIFORM = "PyTorch makes one tensor of the weights of a unit, and raises an error unless they are all alike in"
@@ -59,6 +60,13 @@ def reason_of(job: ResolvedJob, key: str) -> str:
     if job.sharding.version == 2:
         return {"quantization": NO_SCALES if job.quantization == "int8" else "", "adapter": TRAINED_TYPES}.get(key, "")
     if key == "adapter" and job.adapter is not None:
-        modelled_elsewhere = job.model.published_family is not None or KINDS[job.adapter.kind].of_tokens
+        modelled_elsewhere = job.model.published_family is not None or _is_elsewhere(KINDS[job.adapter.kind])
+        if job.adapter.bias != "none" or adapted_end(names_of(job.model), job.adapter):
+            return FLAT[key]
         return "" if modelled_elsewhere else OVER_EXPERTS if job.adapter.kind == "lora" else FLAT[key]
     return READS_HEAD if key == "loss" else FLAT.get(key, "")
+
+
+def _is_elsewhere(kind: AdapterKind) -> bool:
+    """Whether what is trained is in modules of their own, which could be units."""
+    return kind.of_tokens or kind.of_norms

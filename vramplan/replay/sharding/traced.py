@@ -18,11 +18,11 @@ from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
 from vramplan.replay.sharding.reasons import CAME, OF_STEPS
-from vramplan.replay.techniques.adapters import is_end, is_saved_as, is_target
+from vramplan.replay.techniques.adapters import is_saved_as, is_target
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.frozen import are_whole_blocks
-from vramplan.replay.techniques.trained import names_of
+from vramplan.replay.techniques.trained import adapted_end, names_of
 from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
@@ -155,10 +155,8 @@ def _of_leaves(job: ResolvedJob) -> str:
     idle = next((name for name in read_weights(job.model.family) if is_target(name, adapter.targets)), None)
     if idle is not None:  # a unit that no gradient comes to
         return f"{adapter.kind} over {idle}, which never runs,"
-    names = names_of(job.model)
-    end = next((one for one in (names.token_table, names.head) if one and is_end(one, adapter.targets)), None)
-    if end is not None or adapter.trainable_tokens:
-        return f"{adapter.kind} over {end or names.token_table}"
+    if end := adapted_end(names_of(job.model), adapter):
+        return f"{adapter.kind} over {end}"
     if adapter.bias != "none":
         return f"{adapter.kind} with bias {adapter.bias}"
     return "" if KINDS[adapter.kind].own_modules else adapter.kind

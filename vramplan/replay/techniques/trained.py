@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from vramplan.engines import imported
 from vramplan.replay.asked import AsksInputs
@@ -24,7 +24,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import HEAD_LAYER, TIED_HEAD, Adapted, AdaptedInTurns
 from vramplan.replay.techniques.adapter_target import DTYPES
-from vramplan.replay.techniques.adapters import GPTQ, OWN, widths
+from vramplan.replay.techniques.adapters import GPTQ, OWN, is_end, widths
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.frozen import BlocksAlone, Frozen, path_of
 from vramplan.replay.techniques.gptq import in_their_order
@@ -73,10 +73,17 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
     by_index = looks_up_4bit(setup.model.family) and not setup.compile
     parts = frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
-    kind = AdaptedInTurns if setup.trained_blocks == "badam" else Adapted
-    if adapter.is_prefix:
-        kind = imported("vramplan.replay.techniques.prefixes:AdaptedByPrefix")
+    kind = AdaptedInTurns if setup.trained_blocks == "badam" else adapted_by(adapter)
     return kind(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
+
+
+def adapted_by(adapter: Adapter) -> type[Adapted]:
+    """The policy of a model with an adapter of its kind."""
+    if adapter.is_prefix:
+        return cast("type[Adapted]", imported("vramplan.replay.techniques.prefixes:AdaptedByPrefix"))
+    if imported("vramplan.values.adapter_kinds:KINDS")[adapter.kind].of_norms:
+        return cast("type[Adapted]", imported("vramplan.replay.techniques.norm_adapters:AdaptedNorms"))
+    return Adapted
 
 
 def frozen_words(setup: Setup) -> tuple[str, ...]:
@@ -188,6 +195,13 @@ class _Collector(Trained):
         self.stacked.update(dict.fromkeys(weights))
 
 
+def adapted_end(names: Names, adapter: Adapter) -> str:
+    """The table of the tokens or the head, where one of them has an adapter or rows that are trained."""
+    if adapter.trainable_tokens:
+        return names.token_table
+    return next((one for one in (names.token_table, names.head) if one and is_end(one, adapter.targets)), "")
+
+
 MOST_MODELS = 32  # of which is remembered what a forward pass told: remedies ask again and again for one
 
 
@@ -222,7 +236,7 @@ def is_reached(model: ModelShape, frozen: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=MOST_MODELS)
 def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: tuple[str, ...] = ()) -> bool:
     """The same of an adapter: whether one of its weights is where the loss comes by."""
-    trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
+    trained = adapted_by(adapter)(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
     return _forward(model, Tape(1), trained).node is not None
 
 
@@ -245,7 +259,7 @@ def shapes_of(model: ModelShape, adapter: Adapter | None, frozen: tuple[str, ...
     tape = Tape(1, direct=True)
     policy: Trained = Frozen(frozen)
     if adapter is not None:
-        policy = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
+        policy = adapted_by(adapter)(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
     _forward(model, tape, policy)
     trained = [one for one in tape.parameters if one.node is not None]
     every, some = (frozenset(one.shape for one in several) for several in (tape.parameters, trained))

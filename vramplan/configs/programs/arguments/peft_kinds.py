@@ -55,9 +55,8 @@ KINDS: Mapping[str, PeftKind] = {
         "randlora", "RandLoraConfig", {**RANK, "randlora_alpha": "alpha", "randlora_dropout": "dropout", **BIASED}
     ),
     "MISS": PeftKind("miss", "MissConfig", {**RANK, "miss_dropout": "dropout", **BIASED}),
-    "TRAINABLE_TOKENS": PeftKind(
-        "trainable-tokens", "TrainableTokensConfig", {"token_indices": "trainable_tokens"}
-    ),
+    "LN_TUNING": PeftKind("ln-tuning", "LNTuningConfig", LAYERS),
+    "TRAINABLE_TOKENS": PeftKind("trainable-tokens", "TrainableTokensConfig", {"token_indices": "trainable_tokens"}),
     "PROMPT_TUNING": PeftKind("prompt-tuning", "PromptTuningConfig", TOKENS),
     "P_TUNING": PeftKind("p-tuning", "PromptEncoderConfig", LENGTHS),
     "PREFIX_TUNING": PeftKind(
