@@ -409,6 +409,9 @@ def test_any_other_adapter_of_peft_is_no_full_training() -> None:
         ("FourierFTConfig(n_frequency=500)", {"frequencies": 500}),
         ("PromptTuningConfig(task_type='CAUSAL_LM', num_virtual_tokens=12)", {"virtual_tokens": 12}),
         ("PrefixTuningConfig(num_virtual_tokens=8, prefix_projection=True)", {"prefix_projection": True}),
+        ("LNTuningConfig(target_modules=['norm'])", {"kind": "ln-tuning", "targets": ["norm"]}),
+        ("TrainableTokensConfig(token_indices=[1, 2, 3])", {"kind": "trainable-tokens", "trainable_tokens": 3}),
+        ("HRAConfig(r=8, bias='hra_only')", {"kind": "hra", "bias": "targets"}),
     ],
 )
 def test_adapters_beside_lora_by_their_configurations(made: str, expected: dict[str, object]) -> None:

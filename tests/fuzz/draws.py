@@ -72,6 +72,8 @@ BESIDE: dict[str, Keys] = {
     "adapter.feedforward_targets": {"adapter": {"kind": "ia3"}},
     "adapter.decompose_factor": {"adapter": {"kind": "lokr"}},
     "adapter.frequencies": {"adapter": {"kind": "fourierft"}},
+    "adapter.bias": {"adapter": {"kind": "lora"}},
+    "adapter.trainable_tokens": {"adapter": {"kind": "lora"}},
     "grad_scaler": {"precision": "amp-fp16"},
     "expert_imbalance": {"model": "mixtral-8x7b"},
     "expert_capacity_factor": {"model": "mixtral-8x7b", "runtime": "megatron"},

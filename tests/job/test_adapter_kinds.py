@@ -237,3 +237,60 @@ def test_fsdp1_wraps_what_makes_virtual_tokens_by_itself() -> None:
         build_job({**keys, "adapter": {"kind": "prefix-tuning"}})
     with pytest.raises(InputError, match=r"loha cannot run with .* fsdp_version 1"):
         build_job({**keys, "adapter": {"kind": "loha"}})
+
+
+@pytest.mark.parametrize("which", ["none", "targets", "lora_only", "all"])
+def test_biases_are_trained_beside_an_adapter(which: str) -> None:
+    """Of GPT-2 `c_proj` of attention has a bias as wide as the model; all of them are many more."""
+    adapter = {"kind": "lora", "rank": 2, "targets": ["attn.c_proj"]}
+    keys = {**KEYS, "model": "gpt2", "precision": "fp32"}
+    jobs = [build_job({**keys, "adapter": {**adapter, **more}}) for more in ({}, {"bias": which})]
+    plain, beside = (replay(setups.setup_of(job, "none", False), batch=2).trainable_parameters for job in jobs)
+    width, layers = jobs[0].model.hidden_size, jobs[0].model.layers
+    assert beside - plain == {"none": 0, "all": layers * (3 + 1 + 4 + 1 + 2) * width + width}.get(which, layers * width)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "trained"),
+    [
+        ({"kind": "lora", "rank": 6, "targets": ["embed_tokens"]}, 6 * (TINY["vocabulary_size"] + NARROW)),
+        ({"kind": "lora", "rank": 6, "targets": ["lm_head"]}, 6 * (TINY["vocabulary_size"] + NARROW)),
+        ({"kind": "trainable-tokens", "trainable_tokens": 5}, 5 * NARROW),
+        ({"kind": "ln-tuning", "targets": ["norm"]}, NARROW),
+        ({"kind": "ln-tuning"}, (2 * TINY["layers"] + 1) * NARROW),
+    ],
+)
+def test_ends_and_norms_may_be_trained(adapter: dict[str, Any], trained: int) -> None:
+    assert record_of(adapter).trainable_parameters == trained
+
+
+@pytest.mark.parametrize(
+    ("adapter", "more", "message"),
+    [
+        ({"kind": "vera", "targets": ["lm_head"]}, {}, "vera is not modelled over embeddings and heads"),
+        ({"kind": "dora", "targets": ["embed_tokens"]}, {}, "dora is not modelled over embed_tokens"),
+        ({"kind": "lora", "targets": ["lm_head"]}, {"loss": "fused"}, "fused takes the weight of the head"),
+        ({"kind": "lora", "targets": ["embed_tokens"], "trainable_tokens": 3}, {}, "has an adapter already"),
+        ({"kind": "trainable-tokens"}, {}, "trainable_tokens: is missing"),
+        ({"kind": "ln-tuning", "targets": ["q_proj"]}, {}, "'q_proj' names no norm"),
+        (
+            {"kind": "lora", "bias": "all", "targets": LAYER},
+            {"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}, "precision": "amp-bf16"},
+            "lora with bias all cannot run",
+        ),
+        (
+            {"kind": "lora", "bias": "all", "targets": LAYER},
+            {"trained_blocks": "badam"},
+            "badam steps only what has lora",
+        ),
+    ],
+)
+def test_what_is_refused_at_the_ends(adapter: dict[str, Any], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_job({**KEYS, **more, "adapter": adapter})
+    assert message in str(caught.value)
+
+
+def test_badam_trains_an_adapter_block_by_block() -> None:
+    job = build_job({**KEYS, "adapter": {"kind": "lora", "targets": LAYER}, "trained_blocks": "badam"})
+    assert job.trained_blocks == "badam"

@@ -100,6 +100,9 @@ def _of_adapter(job: ResolvedJob) -> Iterator[str]:
         yield f"adapter {job.adapter.kind} was never traced over {GPTQ} weights"
     if job.sharding is not None and not KINDS[job.adapter.kind].shared_rows:
         yield f"adapter {job.adapter.kind} was never traced with parallel.sharding {job.sharding.kind}"
+    if (job.adapter.bias != "none" or job.adapter.trainable_tokens) and job.compile:
+        what = "trainable_tokens" if job.adapter.trainable_tokens else f"bias {job.adapter.bias}"
+        yield f"adapter.{what} was never traced together with compile true"
     if KINDS[job.adapter.kind].adds_to_loss and job.model.task != "mlm":
         given = f"adapter {job.adapter.kind} was never traced with task_type, by which PEFT adds a term to the loss"
         yield f"{given}: gradients of all its matrices are then there while backward runs, and they are not counted so"
