@@ -236,7 +236,7 @@ def run(tape: Tape, node: Node) -> None:
     node.saved = None
     node.frame = None
     del grads, grad
-    if told.weights_first:
+    if told.weights_first or node.views_input:
         _hand_to_weights(tape, node, results)
     results.reverse()
     ready: list[Parameter] = []

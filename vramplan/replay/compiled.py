@@ -340,6 +340,11 @@ class CompiledTape(RecomputingTape):
         if not self.fusing:
             super().view_result(node, shape)
 
+    def view_input(self, node: Any) -> None:
+        """The same of what it is given."""
+        if not self.fusing:
+            super().view_input(node)
+
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
         """Make the node of an operator; what it reads is stored if it is not fused."""
         if not self.fusing:

@@ -138,7 +138,10 @@ class Node:
     `fn(grad, saved)` returns one gradient per input. It closes over specifications only, never over tensors.
     """
 
-    __slots__ = ("__weakref__", "edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "viewed", "width")
+    __slots__ = (
+        *("__weakref__", "edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "viewed", "views_input"),
+        "width",
+    )
 
     def __init__(
         self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, int, DType]], path: Path
@@ -152,6 +155,7 @@ class Node:
         self.slot = 0  # the number of its first saved tensor in the frame
         self.width = 0  # how many it saved there
         self.viewed: Shape | None = None  # the shape of its result, where that is viewed in another at once
+        self.views_input = False  # its input is viewed in another shape, behind what its weights go through
         self.grads: list[Tensor | None] | None = None
 
 
@@ -363,6 +367,15 @@ class Tape(Ledger, Guests):
         """
         if type(node) is Node:
             node.viewed = shape
+
+    def view_input(self, node: Any) -> None:
+        """An operator's input is viewed in another shape first: a further node, which runs after the weights' own.
+
+        So weights have their gradients before that of the input meets others.
+        Source: torch/csrc/autograd/engine.cpp, CompareNodeTaskTime.
+        """
+        if type(node) is Node:
+            node.views_input = True
 
     def abandon(self, first: int, last: int) -> None:
         """These nodes go with the results that nobody used: no gradient will come through them.

@@ -20,7 +20,8 @@ def linear(
     Saves `x`: the gradient of the weight is x^T times the incoming one; only if the weight needs a gradient.
     Saves `w`: the gradient of x is the incoming one times the weight; only if x needs a gradient.
     Backward: without bias (mm) the gradient of the weight first, with bias (addmm) that of the input; the gradient of
-    the bias is the engine's sum.
+    the bias is the engine's sum. With bias an input that is more than rows is viewed before the weight is transposed,
+    so that the weight has its gradient before that of the input meets others; without, after it.
     An input that is no rows one after another is copied, unless the weight needs no gradient: then each sample is
     multiplied by itself, with the weight expanded to as many (bmm).
     ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
@@ -95,6 +96,8 @@ def linear(
     node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
     if not is_function and len(lead) > 1:
         tape.view_result(node, g_shape)
+        if bias_first and not transposed:
+            tape.view_input(node)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         if is_function:
