@@ -76,6 +76,7 @@ class ZeroIteration(Shards):
 
     clips = True  # the norm of all gradients is taken whether they are clipped or not
     divides_loss = True
+    walks_others = False  # the engine is around the model that trains alone
     steps_on_host = False
 
     def __init__(self, tape: Tape, policy: WorstDevicePolicy, order: Order) -> None:
