@@ -191,11 +191,13 @@ class Afmoe(Llama):
             local = has_window(shape, i)
             return Block(tape, recipe, i in dense, masks[local], position_ids, rotary, local)
 
+        state = [hidden]
+        del hidden
         hidden = run_blocks(
             tape,
             recipe.segments,
             block,
-            hidden,
+            state,
             kind=lambda i: has_window(shape, i),
             alike=False,
             make_up=lambda i: i in dense,

@@ -89,7 +89,9 @@ class Starcoder2(Llama):
         mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
         hidden = dropout(_embeds, recipe.embedding_dropout)
         rotary = self.rotary(hidden)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        state = [hidden]
+        del hidden
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), state)
         hidden = LayerNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 
