@@ -92,9 +92,13 @@ class Gathered(Observer):
         self.is_over = False  # the module whose backward made the checkpoint run again
 
     def _fetch(self, members: tuple[int, ...]) -> None:
-        """Source: partitioned_param_coordinator.py, _fetch_sub_module_impl."""
+        """What a module asks for is waited for in the order in which the module has it: a weight before its bias.
+
+        DeepSpeed has it in a set, of which the first two come in the order in which they were put there.
+        Source: partitioned_param_coordinator.py, _fetch_sub_module_impl.
+        """
         self._gather([one for one in members if one not in self.whole and one not in self.coming])
-        for one in members:
+        for one in sorted(members):
             handle = self.coming.pop(one, None)
             if handle is not None:
                 self._wait(handle)
