@@ -13,6 +13,7 @@ from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
+from vramplan.planner.setups import iteration_of
 from vramplan.values.job import ResolvedJob
 
 BASE: dict[str, Any] = {
@@ -330,3 +331,22 @@ def test_a_flat_parameter_holds_nothing_that_is_never_trained(tmp_path: Path) ->
     with pytest.raises(InputError, match=r"1 is not modelled for afmoe: .* its router's expert_bias"):
         job(**keys)
     assert job(**keys, adapter={**LORA, "targets": ["q_proj"]}).adapter is not None
+
+
+def test_accelerate_has_autocast_inside_of_fsdp1_and_a_plain_loop_has_none() -> None:
+    found = {
+        (runtime, version): iteration_of(job(runtime=runtime, parallel={**FSDP1, "fsdp_version": version})).precision
+        for runtime in ("transformers", "pytorch")
+        for version in (1, 2)
+    }
+    assert found.pop(("transformers", 1)) == "fsdp-autocast-bf16"
+    assert set(found.values()) == {"fsdp-bf16"}
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_lora_wants_autocast_beside_the_policy_of_fsdp1(kind: str) -> None:
+    keys: dict[str, Any] = {"parallel": FSDP1, "adapter": {**LORA, "kind": kind}}
+    with pytest.raises(InputError, match=r"cannot run with .* fsdp_version 1: PEFT casts an input to the fp32"):
+        job(runtime="pytorch", **keys)
+    assert job(runtime="transformers", **keys).adapter is not None
+    assert job(runtime="pytorch", precision="amp-bf16", **keys).adapter is not None

@@ -172,6 +172,8 @@ def _hint_of_flat_parameters(key: str, job: ResolvedJob) -> str | None:
     """What to do instead under FSDP1, where that is not the same."""
     if key == "adapter":
         return "use lora, or fsdp_version 2"
+    if key == "precision" and job.adapter is not None:
+        return "use runtime transformers, whose Accelerate has autocast beside the policy, amp-*, or fsdp_version 2"
     if key == "quantization" and job.quantization in SHARDED_BITS:
         return "use weight_dtype bf16 under lora, or fsdp_version 2"
     if key == "activation_checkpointing" and job.offload:

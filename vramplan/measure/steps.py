@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import swa_utils
 
+from vramplan.engines.autocast import is_cast_beside_policy, is_in_autocast
 from vramplan.measure import fake_quantized, liger, lora_kernels
 from vramplan.measure.adapters import adapted
 from vramplan.measure.around import dtype_of, saved_on_host, widened
@@ -157,7 +158,7 @@ def _no_phase(_: str) -> None:
 def forward(loop: Loop) -> Any:
     """What the model returns, with its loss: under autocast and with what is saved on the host, as the job has it."""
     job = loop.job
-    casts = job.precision.startswith("amp-")
+    casts = is_in_autocast(job)
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
     if is_preference(job):
         with saved_on_host(job):
@@ -187,17 +188,29 @@ def forward(loop: Loop) -> Any:
 def _preferences(loop: Loop) -> Any:
     """A loss that TRL makes of several sequences; each forward pass is in an autocast of its own."""
     job, model = loop.job, loop.model
-    casts, around = job.precision.startswith("amp-"), _around(loop)
+    casts, around = is_in_autocast(job), _around(loop)
     if job.loss in ("dpo", POLICY) or not casts:
-        return preference_loss(job, model, loop.reference, loop.batch, around)
+        if loop.reference is None or not is_cast_beside_policy(job):
+            return preference_loss(job, model, loop.reference, loop.batch, around)
+        # trl 1.16.0, models/utils.py, prepare_fsdp: a reference has the policy alone
+        with patch.object(loop.reference, "forward", _outside_of_autocast(loop.reference.forward, loop.device)):
+            return preference_loss(job, model, loop.reference, loop.batch, around)
     with patch.object(model, "forward", widened(model.forward, around())):
         return preference_loss(job, model, None, loop.batch, around)
 
 
 def _around(loop: Loop) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """What each forward pass runs in."""
-    casts, dtype = loop.job.precision.startswith("amp-"), dtype_of(loop.job)
+    casts, dtype = is_in_autocast(loop.job), dtype_of(loop.job)
     return lambda: torch.autocast(loop.device, dtype=dtype) if casts else contextlib.nullcontext()
+
+
+def _outside_of_autocast(forward: Callable[..., Any], device: str) -> Callable[..., Any]:
+    def run(*given: Any, **named: Any) -> Any:
+        with torch.autocast(device, enabled=False):
+            return forward(*given, **named)
+
+    return run
 
 
 def alone(job: ResolvedJob, model: ModelShape) -> ResolvedJob:

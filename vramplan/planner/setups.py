@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.engines import engine_of, imported
+from vramplan.engines.autocast import is_cast_beside_policy
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL, segments_in
 from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 FIRST_AND_LAST = 2  # micro-steps
 COPIED_FP32 = "mixed-fp32"  # of vramplan/replay/precision.py
+CAST_BESIDE_POLICY = "fsdp-autocast-"  # the same
 
 
 def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
@@ -96,8 +98,11 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
 def _precision_of(job: ResolvedJob) -> str:
     """The job's, but that ZeRO has a copy of fp32 weights too, in one piece, which its optimizer steps.
 
+    With FSDP1's policy there may be autocast.
     Source: deepspeed/runtime/zero/stage_1_and_2.py and stage3.py (clone().float(), whatever the weights are).
     """
+    if is_cast_beside_policy(job):
+        return CAST_BESIDE_POLICY + job.precision.rpartition("-")[2]
     shares = job.sharding is not None and job.sharding.kind in ZERO_STAGES
     return COPIED_FP32 if shares and job.precision == "fp32" else job.precision
 

@@ -45,6 +45,8 @@ PRECISIONS = {
         Precision("pure-bf16", BF16, None, False),
         Precision("fsdp-bf16", BF16, None, False, stored=FP32),
         Precision("fsdp-fp16", FP16, None, False, stored=FP32),
+        Precision("fsdp-autocast-bf16", BF16, BF16, False, stored=FP32),  # FSDP1 of a program that has both
+        Precision("fsdp-autocast-fp16", FP16, FP16, False, stored=FP32),
         Precision("fsdp-fp8", BF16, None, False, stored=FP32),  # compiled: casts to fp8 are parts of kernels
         Precision("fp8", BF16, None, True, float8=True),
     )

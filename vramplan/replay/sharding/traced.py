@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.engines import engine_of
+from vramplan.engines.autocast import is_in_autocast
 from vramplan.options.words import (
     ADAM_MINI,
     BITSANDBYTES_OPTIMIZERS,
@@ -45,6 +46,7 @@ OVER_DTENSORS = tuple(one for one in OTHER_OPTIMIZERS if one != CAME)
 SHARDED_BITS = ("nf4", "nf4-double")
 
 FUSED, LM_HEAD = "fused", "lm_head"
+OF_LORA = ("lora", "dora")  # whose products are of a layer's input and of weights that are units of FSDP1
 
 
 def steps_shards(version: int) -> tuple[str, ...]:
@@ -75,7 +77,7 @@ def refused_with_shards(job: ResolvedJob) -> dict[str, str]:
     found = {
         # a scalar, logit_scale: torch/distributed/fsdp/_init_utils.py and _fully_shard/_fsdp_init.py raise an error
         "sharding": job.model.code if job.model.task == "contrastive" else "",
-        "precision": job.precision if _has_master(job) else "",
+        "precision": job.precision if _has_master(job) else _of_policy(job),
         "optimizer": "" if pattern_word(job.optimizer) in steps_shards(job.sharding.version) else job.optimizer,
         "optimizer_implementation": _of_implementation(job),
         "activation_checkpointing": _of_placement(job),
@@ -108,6 +110,18 @@ def composed_with_shards(job: ResolvedJob) -> dict[str, str]:
         "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",
     }
     return {key: word for key, word in found.items() if word}
+
+
+def _of_policy(job: ResolvedJob) -> str:
+    """FSDP1's policy without autocast, beneath adapters whose input is cast to the type that their weights have.
+
+    Source: peft 0.21.2, tuners/tuners_utils.py, BaseTunerLayer._cast_input_dtype, as tuners/lora/layer.py calls it.
+    """
+    assert job.sharding is not None
+    adapter = job.adapter
+    if adapter is None or adapter.kind not in OF_LORA or job.sharding.version != 1 or is_in_autocast(job):
+        return ""
+    return f"{job.precision} with {adapter.kind}" if job.precision.startswith("fsdp-") else ""
 
 
 def _of_implementation(job: ResolvedJob) -> str:

@@ -52,7 +52,9 @@ def run_beside(
     if other_trained is not None:
         train(tape, other_trained)
     model = family(recipe.shape.family)(tape, recipe)
-    tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
+    precision = PRECISIONS[setup.precision]
+    has_policy_alone = precision.stored is not None and trained is None and not whole  # TRL's prepare_fsdp
+    tape.autocast, tape.no_grad = None if has_policy_alone else precision.autocast, True
     found = run(model)
     tape.no_grad = False
     weights, every = tape.parameters[before:], tape.parameters
