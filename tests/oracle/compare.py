@@ -146,7 +146,7 @@ ROWS = {
     "other_families_zero": 16,
     "optimizers_more": 197,
     "optimizers_more_shared": 42,
-    "met_shared": 57,
+    "met_shared": 74,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
