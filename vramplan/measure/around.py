@@ -24,6 +24,11 @@ def saved_on_host(job: ResolvedJob) -> contextlib.AbstractContextManager[Any]:
     return host
 
 
+def as_it_was(model: Any) -> Any:
+    """The model that FSDP1 is around, or the model: Accelerate prepares it before that."""
+    return getattr(model, "_fsdp_wrapped_module", model)
+
+
 def widened(inner: Callable[..., Any], around: contextlib.AbstractContextManager[Any]) -> Callable[..., Any]:
     """The forward pass as Accelerate puts it in the place of the model's own, within hooks such as those of FSDP.
 

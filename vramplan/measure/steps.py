@@ -20,7 +20,7 @@ from torch.optim import swa_utils
 from vramplan.engines.autocast import is_cast_beside_policy, is_in_autocast
 from vramplan.measure import fake_quantized, liger, lora_kernels
 from vramplan.measure.adapters import adapted
-from vramplan.measure.around import dtype_of, saved_on_host, widened
+from vramplan.measure.around import as_it_was, dtype_of, saved_on_host, widened
 from vramplan.measure.batches import batch_of
 from vramplan.measure.between import evaluate, generate
 from vramplan.measure.checkpoints import checkpoint, cores
@@ -177,7 +177,8 @@ def forward(loop: Loop) -> Any:
     given = {key: value for key, value in loop.batch.items() if key != "labels"}
     with saved_on_host(job):
         if casts:
-            with patch.object(loop.model, "forward", widened(loop.model.forward, around)):
+            whole = as_it_was(loop.model)
+            with patch.object(whole, "forward", widened(whole.forward, around)):
                 out = loop.model(**given)
         else:
             out = loop.model(**given)
@@ -195,7 +196,8 @@ def _preferences(loop: Loop) -> Any:
         # trl 1.16.0, models/utils.py, prepare_fsdp: a reference has the policy alone
         with patch.object(loop.reference, "forward", _outside_of_autocast(loop.reference.forward, loop.device)):
             return preference_loss(job, model, loop.reference, loop.batch, around)
-    with patch.object(model, "forward", widened(model.forward, around())):
+    whole = as_it_was(model)
+    with patch.object(whole, "forward", widened(whole.forward, around())):
         return preference_loss(job, model, None, loop.batch, around)
 
 
@@ -237,8 +239,9 @@ def taught(loop: Loop, *, casts: bool) -> Any:
 
     def run(model: Any) -> Any:
         around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
-        inner = widened(model.forward, around) if casts else model.forward
-        with patch.object(model, "forward", inner):
+        whole = as_it_was(model)
+        inner = widened(whole.forward, around) if casts else whole.forward
+        with patch.object(whole, "forward", inner):
             return model(**given)
 
     with saved_on_host(job):
@@ -307,8 +310,9 @@ def taught_from_file(loop: Loop, *, casts: bool) -> Any:
     """
     job, given = loop.job, {key: value for key, value in loop.batch.items() if key not in ("labels", *SAVED)}
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
-    inner = widened(loop.model.forward, around) if casts else loop.model.forward
-    with saved_on_host(job), patch.object(loop.model, "forward", inner):
+    whole = as_it_was(loop.model)
+    inner = widened(whole.forward, around) if casts else whole.forward
+    with saved_on_host(job), patch.object(whole, "forward", inner):
         outputs = loop.model(**given, output_hidden_states=True, return_dict=True, logits_to_keep=1)
     hidden_states = outputs.hidden_states[-1]
     head = loop.model.get_output_embeddings()
