@@ -64,6 +64,7 @@ class DistilsFromFile(Objective):
             tape.autocast = None
             tape.casts.clear()
             _last = to(_last, FP32)
+            _rest = self._rest_of_casts(_hidden_states)
             _hidden_states = [to(one, FP32) for one in _hidden_states]
         tape.leave_model()
         # the root of FSDP, which is left now, has the head too: where it goes, the job was refused
@@ -75,6 +76,14 @@ class DistilsFromFile(Objective):
         loss = top_token_divergence(hidden, weight, arguments[1], word=word, top=top)
         tape.abandon(*unused)
         return Output(div_by(loss, tape.constant((), INT64, False)), None)
+
+    def _rest_of_casts(self, states: list[Tensor]) -> Tensor | None:
+        """Hidden states of blocks that others stand for are cast too, unless they are in fp32."""
+        rest = self.setup.model.blocks + 1 - len(states)
+        if rest < 1 or states[0].dtype is FP32:
+            return None
+        batch, length, width = states[0].shape
+        return self.tape.new("to", (batch, rest * length, width), FP32, states[0].batched)
 
     def returned(self, output: Output) -> Output:
         """The trainer returns the loss alone."""
