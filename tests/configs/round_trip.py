@@ -25,7 +25,7 @@ class _Resolved:
 
     job: Job | None = None
 
-    def __call__(self, keys: Mapping[str, Any], folders: Any, largest: Any = None, *, enough: int | None = None) -> Any:
+    def __call__(self, keys: Mapping[str, Any], folders: Any, largest: Any = None, **_: Any) -> Any:
         self.job = job_to_dict(build_job(dict(keys), profile_dirs=folders))
         raise SystemExit(0)
 

@@ -25,7 +25,7 @@ OWN = """
       alpha: 32
       dropout: 0.1
       target_modules: [q_proj, v_proj]
-      bias: none
+      bias: all
     training:
       per_device_train_batch_size: 2
       gradient_accumulation_steps: 4
@@ -53,10 +53,11 @@ def test_sections_are_read_as_what_they_are() -> None:
         adapter__rank=16,
         adapter__alpha=32,
         adapter__targets=["q_proj", "v_proj"],
+        adapter__bias="all",
     )
     assert any("the sections training, model, lora are read" in note for note in found.notes)
     told = {*found.unmodelled, *(item.key for item in found.without_effect)}
-    assert {"data.shade", "export.merge_weights", "lora.bias", "train_file", "trust_remote_code", "project"} <= told
+    assert {"data.shade", "export.merge_weights", "train_file", "trust_remote_code", "project"} <= told
 
 
 def test_a_job_of_sections_is_answered(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_job_of_sections_is_answered(tmp_path: Path) -> None:
         ("rank: 16", "rank: 16\n      enabled: false", {"adapter__kind": None, "micro_batch_size": 2}),
         ("max_seq_length: 512", "max_seq_length: 512\n      load_in_4bit: true", {"quantization": "nf4"}),
         (
-            "bias: none",
+            "bias: all",
             "use_gradient_checkpointing: unsloth",
             {"runtime": "unsloth", "activation_checkpointing": "full"},
         ),

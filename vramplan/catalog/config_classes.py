@@ -275,6 +275,7 @@ class Peft(NamedTuple):
     ia3: tuple[str, ...] = ()
     ia3_feedforward: tuple[str, ...] = ()  # those of ia3 that are feedforward
     of_kind: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # other kinds whose targets are not LoRA's: theirs
+    norms: tuple[str, ...] = ()  # of LN tuning: TRANSFORMERS_MODELS_TO_LNTUNING_TARGET_MODULES_MAPPING
     fused: str | None = None  # the projection that is queries, keys and values
     made_fused: bool = False  # whether other code of the same model has the three in one
 

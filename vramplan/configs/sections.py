@@ -148,8 +148,9 @@ def _of_section(name: str, inside: Mapping[str, Written]) -> dict[str, Written]:
 
 def _checkpoints(item: Written) -> dict[str, Written]:
     """What Unsloth is asked for: checkpoints, which it keeps on the host where its own word says so."""
-    found = {"gradient_checkpointing": item._replace(value=item.value in (True, "unsloth"))}
-    if item.value == "unsloth":
+    is_named = isinstance(item.value, str)  # after the program
+    found = {"gradient_checkpointing": item._replace(value=is_named or item.value is True)}
+    if is_named:
         found["use_unsloth"] = item._replace(value=True)
         found["gradient_checkpointing_kwargs.offload"] = item._replace(value=True)
     return found

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from vramplan.errors import InputError, Problem
 from vramplan.values.engine import Engine
+from vramplan.values.job import ResolvedJob
+from vramplan.values.parallel import is_fsdp
 
 FOLDERS = {
     "transformers": "transformers",
@@ -144,3 +146,21 @@ def _entry_points() -> dict[str, Any]:
     from importlib.metadata import entry_points  # it reads the metadata of every package that is installed
 
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+
+
+POLICIES = ("fsdp-bf16", "fsdp-fp16")  # with weights that FSDP gathers in 16 bits
+
+
+def is_in_autocast(job: ResolvedJob) -> bool:
+    """Whether the forward pass of the model that trains runs under `torch.autocast`."""
+    return job.precision.startswith("amp-") or is_cast_beside_policy(job)
+
+
+def is_cast_beside_policy(job: ResolvedJob) -> bool:
+    """Whether it does so with weights that FSDP1 gathers in 16 bits.
+
+    Accelerate puts autocast around the forward method of a model before it is wrapped by FSDP1, and not for FSDP2.
+    Source: accelerate 1.15.0, accelerator.py, prepare_model (native_amp) and _prepare_fsdp2.
+    """
+    flat = job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.version == 1
+    return flat and job.precision in POLICIES and engine_of(job.runtime.engine).casts_beside_policy

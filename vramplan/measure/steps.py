@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import swa_utils
 
-from vramplan.engines.autocast import is_cast_beside_policy, is_in_autocast
+from vramplan.engines import is_cast_beside_policy, is_in_autocast
 from vramplan.measure import fake_quantized, liger, lora_kernels
 from vramplan.measure.adapters import adapted
 from vramplan.measure.around import as_it_was, dtype_of, saved_on_host, widened

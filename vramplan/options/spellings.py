@@ -348,8 +348,8 @@ OPEN = {
     "int4": "nf4 of bitsandbytes or gptq-int4",
     **dict.fromkeys(
         (
-            *("shira", "c3a", "waveft", "delora", "gralora", "road", "vblora", "ln-tuning", "xlora", "x-lora", "poly"),
-            *("hira", "pvera", "beft", "lily", "adamss", "tinylora", "psoft", "osf", "trainable-tokens", "cpt"),
+            *("shira", "c3a", "waveft", "delora", "gralora", "road", "vblora", "xlora", "x-lora", "poly"),
+            *("hira", "pvera", "beft", "lily", "adamss", "tinylora", "psoft", "osf", "cpt"),
             *("llama-adapter", "adaption-prompt", "bitfit", "adapter"),
         ),
         "not modelled; near in memory is lora, or miss, whose rank gives as many weights",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.engines import engine_of, imported
-from vramplan.engines.autocast import is_cast_beside_policy
+from vramplan.engines import engine_of, imported, is_cast_beside_policy
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL, segments_in
 from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing

@@ -40,6 +40,7 @@ TYPES = {
         tasks=("seq2seq",),
         written=decoder_keys,
         peft=Peft(
+            norms=("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
             of_kind={"adalora": ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2")},
             lora=("q_proj", "v_proj"),
             ia3=("q_proj", "v_proj", "fc2"),

@@ -22,6 +22,7 @@ TYPES = {
         family="bloom",
         tasks=("lm", "cls"),
         peft=Peft(
+            norms=("input_layernorm", "post_attention_layernorm", "ln_f"),
             lora=("query_key_value",),
             ia3=("query_key_value", "mlp.dense_4h_to_h"),
             ia3_feedforward=("mlp.dense_4h_to_h",),

@@ -69,6 +69,7 @@ TYPES = {
         tasks=("lm", "cls"),
         written=_written,
         peft=Peft(
+            norms=("input_layernorm", "post_attention_layernorm", "ln_f"),
             of_kind={"adalora": ()},
             lora=("query_key_value",),
             ia3=("query_key_value", "dense_4h_to_h"),

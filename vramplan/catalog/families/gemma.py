@@ -29,7 +29,12 @@ TYPES = {
         config="GemmaConfig",
         family="gemma",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
+        peft=Peft(
+            norms=("input_layernorm", "post_attention_layernorm", "norm"),
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+        ),
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 3072,

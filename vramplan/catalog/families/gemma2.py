@@ -43,7 +43,18 @@ TYPES = {
         family="gemma2",
         tasks=("lm", "cls"),
         written=_written,
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
+        peft=Peft(
+            norms=(
+                "input_layernorm",
+                "post_attention_layernorm",
+                "pre_feedforward_layernorm",
+                "post_feedforward_layernorm",
+                "norm",
+            ),
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+        ),
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 2304,

@@ -52,7 +52,18 @@ TYPES = {
         family="gemma3",
         tasks=("lm", "cls"),
         written=_written,
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
+        peft=Peft(
+            norms=(
+                "input_layernorm",
+                "post_attention_layernorm",
+                "pre_feedforward_layernorm",
+                "post_feedforward_layernorm",
+                "norm",
+            ),
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+        ),
         defaults={
             "vocabulary_size": 262208,
             "hidden_size": 2304,

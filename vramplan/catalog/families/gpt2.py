@@ -10,6 +10,7 @@ TYPES = {
         family="gpt2",
         tasks=("lm", "cls"),
         peft=Peft(
+            norms=("ln_1", "ln_2", "ln_f"),
             of_kind={"fourierft": ("mlp.c_proj",)},
             lora=("c_attn",),
             ia3=("c_attn", "mlp.c_proj"),

@@ -34,7 +34,12 @@ TYPES = {
         family="gptj",
         tasks=("lm",),
         written=_written,
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "fc_out"), ia3_feedforward=("fc_out",)),
+        peft=Peft(
+            norms=("ln_1", "ln_f"),
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "fc_out"),
+            ia3_feedforward=("fc_out",),
+        ),
         defaults={
             "vocabulary_size": 50400,
             "max_positions": 2048,

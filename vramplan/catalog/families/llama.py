@@ -128,6 +128,7 @@ TYPES = {
         family="llama",
         tasks=("lm", "cls"),
         peft=Peft(
+            norms=("input_layernorm", "post_attention_layernorm", "norm"),
             lora=("q_proj", "v_proj"),
             ia3=("k_proj", "v_proj", "down_proj"),
             ia3_feedforward=("down_proj",),
@@ -145,6 +146,7 @@ TYPES = {
         family="llama",
         tasks=("lm", "cls"),
         peft=Peft(
+            norms=("input_layernorm", "post_attention_layernorm", "norm"),
             of_kind={"adalora": ()},
             lora=("q_proj", "v_proj"),
             ia3=("k_proj", "v_proj", "down_proj"),
@@ -169,6 +171,7 @@ TYPES = {
         family="llama",
         tasks=("lm", "cls"),
         peft=Peft(
+            norms=("post_attention_layernorm",),
             lora=("q_proj", "v_proj"),
             ia3=("q_proj", "v_proj", "down_proj"),
             ia3_feedforward=("down_proj",),
@@ -193,7 +196,12 @@ TYPES = {
         config="Qwen3Config",
         family="llama",
         tasks=("lm", "cls"),
-        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
+        peft=Peft(
+            norms=("post_attention_layernorm",),
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+        ),
         defaults={
             **DEFAULTS,
             "vocabulary_size": 151936,

@@ -20,6 +20,7 @@ TYPES = {
         family="phi",
         tasks=("lm", "cls"),
         peft=Peft(
+            norms=("input_layernorm", "final_layernorm"),
             of_kind={"adalora": (), "vera": ("q_proj", "v_proj")},
             lora=("q_proj", "v_proj", "fc1", "fc2"),
             ia3=("q_proj", "v_proj", "fc2"),

@@ -50,6 +50,7 @@ TYPES = {
         written=_written,
         ties_head=True,
         peft=Peft(
+            norms=("layer_norm", "final_layer_norm"),
             of_kind={"adalora": ("q", "k", "v", "o", "wi", "wo")},
             lora=("q", "v"),
             ia3=("k", "v", "wo"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.engines import engine_of
-from vramplan.engines.autocast import is_in_autocast
+from vramplan.engines import engine_of, is_in_autocast
 from vramplan.options.words import (
     ADAM_MINI,
     BITSANDBYTES_OPTIMIZERS,
