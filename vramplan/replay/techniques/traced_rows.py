@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6254 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6278 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
@@ -14,29 +14,29 @@ activation_checkpointing: full | 6254 | adapted, adapter_kinds, adapters, adapte
   images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met,
   met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, older_releases, optimizers,
   optimizers_more, optimizers_more_shared, other_families, other_families_shared, other_families_zero,
-  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, preference_zero,
-  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
-  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, torchvision, turns, virtual_tokens, vision, whisper, whisper_shared, whisper_zero, zero,
-  zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
+  preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
+  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper,
+  whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  torchtitan, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: selective | 358 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
@@ -57,9 +57,9 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 720 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 721 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
-  optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
+  optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, policy, preference_shared,
   preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled, titan_replicas, titan_units,
   turns, virtual_tokens, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx,
@@ -80,28 +80,29 @@ adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus
   mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
   cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium,
   hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
-adapter: adalora | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2,
-  llama, mixtral, phi
-adapter: boft | 18 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
-  mixtral, phi
-adapter: dora | 283 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  fully_shard_more, images, liger, linear, met, modernbert, more_families, optimizers_more, other_optimizers, pairs,
-  pairs_beside, policy, preference_shared, preference_zero, quantized, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles, whisper, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: fourierft | 21 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2,
-  gpt2, llama, mixtral, phi
-adapter: hra | 12 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama, mixtral,
-  phi
+adapter: adalora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2,
+  starcoder2 | bert, gemma2, gpt2, llama, mixtral, phi, starcoder2
+adapter: boft | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
+  gemma2, llama, mixtral, opt, phi
+adapter: dora | 287 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  fully_shard_more, images, liger, linear, met, met_shared, modernbert, more_families, optimizers_more,
+  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper, zero_adapters | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
+  mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
+  smollm3, stablelm, starcoder2, t5, vit, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+  whisper
+adapter: fourierft | 22 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
+  gemma2, gpt2, llama, mixtral, phi
+adapter: hra | 13 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, phi, qwen2, starcoder2 | bert,
+  gemma2, llama, mixtral, phi, starcoder2
 adapter: ia3 | 217 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside, quantized,
   sharded_units, short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip,
@@ -114,48 +115,51 @@ adapter: ia3 | 217 | adapted, adapters, adapters_more, block_kinds, deberta_v2, 
   gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
   llama, llama4, llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: ln-tuning | 17 | peft_more | bart, bert, gemma2, gpt2, llama, mixtral, phi, qwen3, t5 | bart, bert, gemma2,
+  gpt2, llama, mixtral, phi, t5
 adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2077 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2154 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
   older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, other_optimizers,
-  pairs, pairs_beside, policy, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, whisper_shared,
-  zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
-  mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: miss | 18 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
-  mixtral, phi
-adapter: modules_to_save | 175 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
+  pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared, preference_zero, quantized, replicated,
+  rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: miss | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
+  gemma2, llama, mixtral, opt, phi
+adapter: modules_to_save | 181 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, pairs_beside, sharded_units, virtual_tokens, zero_adapters | bert, bloom, chatglm,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
-  llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit,
-  xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2,
-  llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: oft | 67 | adapted, modernbert, optimizers_more, other_optimizers, policy, preference_shared, stepped_shared
-  | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite, helium, lfm2, llama, mistral, mixtral,
-  modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4,
-  gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe
+  modernbert_zero, pairs, pairs_beside, peft_more, sharded_units, virtual_tokens, zero_adapters | bert, bloom,
+  chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gemma3_text, gpt2,
+  gpt_neox, llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet,
+  roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2,
+  gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: oft | 68 | adapted, modernbert, optimizers_more, other_optimizers, peft_more, policy, preference_shared,
+  stepped_shared | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite, helium, lfm2, llama,
+  mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert, cohere, falcon,
+  gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
+  qwen3_next, qwen_moe
 adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, more_families, optimizers_more,
   other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite,
   minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next,
@@ -166,58 +170,60 @@ adapter: prefix-tuning | 31 | met_shared, virtual_tokens | gpt2, gpt_neox, llama
   llama, mixtral, neox, olmoe
 adapter: prompt-tuning | 31 | met_shared, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox, llama, mixtral,
   t5 | bart, bert, falcon, gemma, gpt2, llama, mixtral, neox, t5
-adapter: randlora | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2,
-  gpt2, llama, mixtral, phi
-adapter: vera | 20 | adapter_kinds | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2,
-  llama, mixtral, phi
-checkpoint_reentrant: true | 515 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert, more_families, optimizers_more,
-  optimizers_more_shared, other_families, other_optimizers, pairs, policy, preference_shared, replicated,
-  sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, turns, virtual_tokens, whisper, zero | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral,
-  modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, t5, vit,
-  whisper | apertus, arcee, bamba, bart, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5, vit, whisper
+adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
+  gemma2, gpt2, llama, mixtral, phi
+adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
+adapter: vera | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
+  gemma2, gpt2, llama, mixtral, phi
+checkpoint_reentrant: true | 517 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, met_shared, modernbert, more_families,
+  optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more, policy,
+  preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper, zero | apertus, arcee, bamba,
+  bart, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, seed_oss, smollm3, stablelm, t5, vit, whisper | apertus, arcee, bamba, bart, bert, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
+  lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5, vit,
+  whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
   opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert, bloom, deepseek, gemma,
   gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, llama under torchtitan, llama under torchtune,
   mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
-distillation: forward-kl | 18 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
-  llama, llama under torchtune
-distillation: jsd | 15 | other_optimizers, taught | gemma, llama, minimax_m2, mistral, mistral4, olmo2, phi, phi3,
-  qwen2 | gemma, llama, minimax_m2, mistral4, olmo2, phi, phi3
+distillation: forward-kl | 19 | met_shared, taught, torchtune_taught | granite, granitemoehybrid, llama, llama under
+  torchtune, qwen2 | granite, granitemoehybrid, llama, llama under torchtune
+distillation: jsd | 16 | met_shared, other_optimizers, taught | gemma, gpt_bigcode, llama, minimax_m2, mistral,
+  mistral4, olmo2, phi, phi3, qwen2 | gemma, gpt_bigcode, llama, minimax_m2, mistral4, olmo2, phi, phi3
 distillation: reverse-kl | 24 | other_optimizers, taught, torchtune_taught | ernie4_5, gemma2, gpt2, granite, llama,
   llama under torchtune, mistral, phi, qwen3 | ernie4_5, gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 228 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master,
-  met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions,
-  preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper,
-  zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
-  falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, mistral, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo2, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, seed_oss, smollm3, t5, whisper | apertus, bamba, bert, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral4, mixtral, modernbert, nemotron,
-  nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss, t5, whisper
+ema: true | 229 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master,
+  met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy,
+  precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
+  virtual_tokens, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
+  electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo2,
+  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, seed_oss, smollm3, t5, whisper | apertus, bamba,
+  bert, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral4, mixtral, modernbert,
+  nemotron, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss, t5, whisper
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 907 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 909 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
-  more_families, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, policy, preference_shared,
-  preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  more_families, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
+  preference_shared, preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
   deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
   gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3,
@@ -233,30 +239,31 @@ frozen: parts | 907 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilb
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 177 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, modernbert,
-  older_releases, optimizers, optimizers_more, other_optimizers, policy, precisions, preference_shared,
-  sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper, zeroed_late |
-  bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, minimax_m2, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert, nemotron,
-  nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
+grad_scaler: true | 179 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met_shared,
+  modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy, precisions,
+  preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper,
+  zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, minimax_m2, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2,
+  gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert,
+  nemotron, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 527 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
-  evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, modernbert,
-  more_families, optimizers_more, optimizers_more_shared, other_optimizers, pairs, sharded_spaces, short_convolutions,
-  smoothing, state_spaces, stepped_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+label_smoothing | 528 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+  evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, met_shared,
+  modernbert, more_families, optimizers_more, optimizers_more_shared, other_optimizers, pairs, sharded_spaces,
+  short_convolutions, smoothing, state_spaces, stepped_shared, whisper | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit, whisper
 liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_more_shared, policy, preference_zero,
   taught_from_file, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama,
   llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3
@@ -264,8 +271,8 @@ liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_mo
   qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 738 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
-  litgpt_old, losses, losses_more, met, more_families, other_families, other_optimizers, sharded_more,
+loss: chunked | 739 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+  litgpt_old, losses, losses_more, met, more_families, other_families, other_optimizers, peft_more, sharded_more,
   short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
   torchtune_units, turns, virtual_tokens | afmoe, apertus, arcee, bloom, cohere, cohere2, dbrx, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
@@ -280,8 +287,8 @@ loss: chunked | 738 | block_kinds, dbrx, decoders, fused_lora, heads, images, li
   mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
-loss: dpo | 341 | losses_more, optimizers_more, pairs, preference, preference_shared, preference_zero | arcee,
-  cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
+loss: dpo | 342 | losses_more, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero |
+  arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2,
   qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, stablelm, starcoder2 | arcee, cohere,
@@ -291,8 +298,8 @@ loss: dpo | 341 | losses_more, optimizers_more, pairs, preference, preference_sh
 loss: fp32-logits | 56 | distilbert, losses, modernbert, returned, titan, titan_replicas, titan_units, whisper |
   bert, distilbert, llama, llama under torchtitan, modernbert, whisper | bert, distilbert, llama, llama under
   torchtitan, modernbert, whisper
-loss: fused | 283 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, images,
-  liger, linear, losses, losses_more, met, more_families, optimizers_more, other_optimizers, quantized,
+loss: fused | 284 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, images,
+  liger, linear, losses, losses_more, met, more_families, optimizers_more, other_optimizers, peft_more, quantized,
   short_convolutions, state_spaces, tiles, virtual_tokens | apertus, arcee, bamba, bloom, dbrx, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
   gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt, nemotron,
@@ -324,66 +331,67 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 934 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 941 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
   images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, optimizers,
-  optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, preference_shared, preference_zero,
-  replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, virtual_tokens, whisper,
-  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral,
-  mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper
-offload: activations | 742 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+  optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy, precisions,
+  preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns,
+  virtual_tokens, whisper, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  torchtitan, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  roberta, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus, arcee, bamba, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama,
+  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+offload: activations | 746 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
-  modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy,
-  preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, virtual_tokens, whisper | afmoe, apertus, arcee, bamba,
-  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
-  t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
-  lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
-offload: gradients | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
-  zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
-  opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
-  opt, phi, phi3, roberta, t5, vit
-offload: optimizer | 157 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero,
-  zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral,
-  opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
-  opt, phi, phi3, roberta, t5, vit
+  met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers,
+  pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
+  short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, virtual_tokens,
+  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
+offload: gradients | 159 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+  zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
+  granitemoehybrid, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2,
+  gemma3, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
+offload: optimizer | 159 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+  zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
+  granitemoehybrid, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2,
+  gemma3, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: parameters | 128 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero_adapters,
   zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, hunyuan_v1_dense, llama,
   mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, glm,
   gpt2, hunyuan_v1_dense, llama, neox, opt, phi, phi3, roberta, t5, vit
 optimizer: adadelta | 18 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
   bert, gemma2, gpt2, llama, mixtral, t5
-optimizer: adafactor | 214 | adapted, adapter_kinds, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2,
+optimizer: adafactor | 217 | adapted, adapter_kinds, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2,
   distilbert, electra, flat_parameter, frozen, halves, images, linear, modernbert, moe, more_families, optimizers,
-  policy, precisions, preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles,
+  peft_more, policy, precisions, preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles,
   torchvision, vision, whisper, zeroed_late | bert, clip, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
   electra, gemma4_text, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, phi, qwen2, qwen2_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit, whisper | bert, clip, dbrx,
-  deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, phi, qwen3_next,
-  qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
+  ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, opt, phi, qwen2, qwen2_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit, whisper | bert,
+  clip, dbrx, deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, opt, phi,
+  qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
 optimizer: adagrad | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
   qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: adagrad-32bit | 11 | other_optimizers | exaone4, gpt2, lfm2_moe, llama, mistral, olmo2, qwen2,
@@ -407,11 +415,12 @@ optimizer: adamc | 16 | met_shared, optimizers_more, optimizers_more_shared | be
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 56 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
-  optimizers, policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, whisper | bert, distilbert,
-  gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h,
-  opt, qwen2, qwen3_vl, qwen3_vl_moe, whisper | bert, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
-  llama, mistral3, mixtral, mllama, modernbert, nemotron_h, opt, qwen3_vl, whisper
+optimizer: adamw-8bit | 58 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, whisper | bert,
+  distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mixtral, mllama, modernbert,
+  nemotron_h, olmo2, opt, qwen2, qwen3_vl, qwen3_vl_moe, starcoder2, whisper | bert, distilbert, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2, opt, qwen3_vl,
+  starcoder2, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
@@ -553,8 +562,8 @@ optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deb
   granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, modernbert, nemotron,
   nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 optimizer_state_dtype: fp32 | 25 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 234 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
-  masks, optimizers_more, optimizers_more_shared, other_families, other_optimizers, sharded_spaces,
+packing: true | 236 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
+  masks, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, sharded_spaces,
   short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, cohere2, dbrx,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm4,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
@@ -584,7 +593,7 @@ padding: right | 557 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilb
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 317 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.fsdp_version: 1 | 323 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, older_releases,
   optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2,
   dbrx, deberta-v2, deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text,
@@ -598,26 +607,26 @@ parallel.fsdp_version: 1 | 317 | dbrx_shared, deberta_v2_shared, distilbert_shar
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 186 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
-  modded, modded_compiled, modernbert_shared, older_releases, other_families_shared, preference_shared, replicated,
-  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bamba,
-  bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4_text, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral, mistral3,
-  mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_vl, smollm3, stablelm, starcoder2, whisper | bamba, bert, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral, modded_nanogpt
-  under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1139 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: ddp | 193 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
+  modded, modded_compiled, modernbert_shared, older_releases, other_families_shared, peft_more_shared,
+  preference_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared,
+  zeroed_late_shared | bamba, bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, falcon, falcon_h1,
+  gemma, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama,
+  minimax_m2, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2,
+  olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_vl, smollm3, stablelm, starcoder2, whisper
+  | bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral,
+  modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, stablelm, starcoder2, whisper
+parallel.sharding: fsdp | 1153 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared,
-  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe,
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
+  peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
+  titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared |
+  afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text,
+  glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
   llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
   llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
@@ -629,7 +638,7 @@ parallel.sharding: fsdp | 1139 | dbrx_shared, deberta_v2_shared, distilbert_shar
   torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, vit, whisper
-parallel.sharding: fsdp-grad-op | 314 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 315 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
   apertus, arcee, bamba, bert, bloom, cohere, cohere2, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
@@ -639,51 +648,52 @@ parallel.sharding: fsdp-grad-op | 314 | flat_adapters, flat_host, flat_parameter
   cohere, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite,
   granitemoehybrid, helium, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit
-parallel.sharding: zero1 | 96 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+parallel.sharding: zero1 | 99 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2,
-  electra, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
-  mistral, mixtral, modernbert, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, qwen3_vl, roberta,
-  vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
-  whisper
-parallel.sharding: zero2 | 113 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma, gemma3_text,
-  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral, modernbert,
-  olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3,
-  stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
+  electra, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gpt_oss, granitemoehybrid, llama, mistral, mixtral, modernbert, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_text, qwen3_moe, qwen3_vl, roberta, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma,
+  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, granitemoehybrid, llama, mixtral,
+  modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
+parallel.sharding: zero2 | 123 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral,
+  modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
+  smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-parallel.sharding: zero3 | 262 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero, zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx, deberta-v2, deepseek_v3,
-  electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero3 | 271 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero,
+  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx,
+  deberta-v2, deepseek_v3, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h,
+  olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4880 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 4934 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old,
   lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe, more_families, nanogpt,
   older_releases, optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared,
-  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
-  random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision, whisper, whisper_shared, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2,
+  other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
+  preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision, whisper,
+  whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2,
   ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
   nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
@@ -699,71 +709,73 @@ precision: amp | 4880 | adapted, adapter_kinds, adapters, adapters_more, attenti
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 573 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 582 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, met_shared,
-  modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bamba,
-  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite,
-  gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama
-  under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
-  starcoder2, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
-  glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama,
-  llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-precision: mixed | 1851 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+  modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  seed_oss, stablelm, starcoder2, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, whisper
+precision: mixed | 1873 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met_shared,
   modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
-  preference, preference_zero, random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing,
-  suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe,
-  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
-precision: pure | 4074 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+  peft_more_shared, preference, preference_zero, random, replicated, resnet, rounded, selective, selective_more,
+  seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload
+  | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+precision: pure | 4102 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled, modernbert,
   modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
-  other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared, quantized,
-  random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  torchvision, turns, virtual_tokens, vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text,
-  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
+  preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit,
+  vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt
-  under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under
+  modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -781,45 +793,46 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 172 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
-  images, liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, preference_shared,
-  quantized, short_convolutions, state_spaces, virtual_tokens, whisper | bamba, bart, bert, bloom, dbrx, deberta-v2,
-  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, modernbert, mpt,
-  nemotron_h, olmo, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, stablelm, t5, whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra,
-  ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, stablelm, t5, whisper
-quantization: nf4 | 314 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+quantization: int8 | 174 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+  images, liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
+  preference_shared, quantized, short_convolutions, state_spaces, virtual_tokens, whisper | bamba, bart, bert, bloom,
+  dbrx, deberta-v2, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral,
+  modernbert, mpt, nemotron_h, olmo, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, stablelm, t5, whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2,
+  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt,
+  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, whisper
+quantization: nf4 | 319 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
-  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, policy, preference_zero, quantized,
-  sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, virtual_tokens,
-  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-quantization: nf4-double | 219 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_zero,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles,
+  virtual_tokens, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+quantization: nf4-double | 220 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
-  optimizers_more, other_optimizers, pairs, policy, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, stepped_shared, tiled, virtual_tokens, whisper, zero | apertus, arcee, bamba, bart, bloom, cohere2,
-  dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt, nemotron, neox under litgpt,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper | apertus, arcee, bamba, bart, bloom, cohere, dbrx,
-  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi,
-  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
+  optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper, zero | apertus, arcee, bamba,
+  bart, bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt,
+  nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper | apertus, arcee, bamba, bart, bloom,
+  cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
 teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
   phi
 tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, cohere2, ernie4_5, exaone4,
@@ -827,9 +840,10 @@ tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   olmo2, olmo3, phi, qwen2, qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, glm, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2,
   phi, seed_oss, stablelm, starcoder2
-trained_blocks: badam | 39 | other_optimizers, policy, preference_shared, short_convolutions, state_spaces, turns |
-  bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, mistral, nemotron_h, olmoe, opt, phi, phi3, qwen2,
-  qwen3 | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, opt, phi, phi3
+trained_blocks: badam | 41 | other_optimizers, peft_more, policy, preference_shared, short_convolutions,
+  state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, mistral, nemotron_h, olmoe,
+  opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, opt,
+  phi, phi3
 trained_blocks: lisa | 40 | other_optimizers, policy, sharded_more, short_convolutions, state_spaces, turns | bert,
   electra, exaone4, gemma, gemma2, gpt2, gpt_neox, lfm2, llama, mamba, mistral, mixtral, nemotron_h, olmo2, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text | bert, electra, exaone4, gemma, gemma2, gpt2, lfm2, llama, mamba,
@@ -839,15 +853,15 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 1033 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+weight_dtype: 16 bits | 1045 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, modernbert, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared,
-  other_optimizers, pairs, pairs_beside, policy, precisions, preference_shared, quantized, rounded, sharded_bits,
-  sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
+  other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared, quantized, rounded,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught_from_file,
+  tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
   nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
   vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert,
@@ -863,11 +877,11 @@ activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_s
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 activation_checkpointing: full + adapter: adalora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: boft | 6 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: dora | 107 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, optimizers_more, pairs, pairs_beside, preference_zero, quantized,
-  short_convolutions, tiles | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: dora | 109 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, optimizers_more, pairs, pairs_beside, peft_more, preference_zero,
+  quantized, short_convolutions, tiles | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + adapter: fourierft | 7 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: hra | 3 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
@@ -875,46 +889,49 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1166 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1181 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
   more_families, older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, pairs,
-  pairs_beside, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit,
-  whisper
+  pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero, quantized, replicated, rounded,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
   electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   roberta, vit
-activation_checkpointing: full + adapter: oft | 9 | adapted, optimizers_more, other_optimizers | falcon, gemma2,
-  llama, olmo2, phi3, qwen3_next
+activation_checkpointing: full + adapter: oft | 10 | adapted, optimizers_more, other_optimizers, peft_more | falcon,
+  gemma2, llama, olmo2, phi, phi3, qwen3_next
 activation_checkpointing: full + adapter: over experts | 27 | adapters_more, fully_shard_more, linear, more_families,
   other_families, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
 activation_checkpointing: full + adapter: p-tuning | 6 | met_shared, virtual_tokens | gpt2, llama, mixtral, neox
 activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtual_tokens | gpt2, mixtral, neox
 activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
+activation_checkpointing: full + adapter: trainable-tokens | 2 | peft_more | gpt2, llama
 activation_checkpointing: full + adapter: vera | 6 | adapter_kinds | gpt2, llama, mixtral
-activation_checkpointing: full + checkpoint_reentrant: true | 408 | adapted, block_kinds, checkpoints, dbrx,
+activation_checkpointing: full + checkpoint_reentrant: true | 409 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
-  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, preference_shared,
-  replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp, tiled_mlp_shared, virtual_tokens,
-  whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, granite, helium, hunyuan_v1_dense, jamba, lfm2,
-  llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
+  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more,
+  preference_shared, replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp, tiled_mlp_shared,
+  virtual_tokens, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, granite, helium,
+  hunyuan_v1_dense, jamba, lfm2, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron,
+  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit,
+  whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -930,17 +947,17 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 467 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 468 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, optimizers_more,
-  other_families, pairs, pairs_beside, policy, quantized, replicated, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + grad_scaler: true | 21 | galore, optimizers, precisions, short_convolutions,
-  state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h
+  other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
+  short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 206 | evaluation, evaluation_more, images, losses_more, met,
   more_families, optimizers_more, other_optimizers, pairs, short_convolutions, smoothing, state_spaces | bart, bert,
@@ -949,8 +966,8 @@ activation_checkpointing: full + label_smoothing | 206 | evaluation, evaluation_
 activation_checkpointing: full + liger_kernels | 25 | fused_lora, liger, optimizers_more, taught_from_file |
   gemma3_images, glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + litgpt_version: older code | 3 | litgpt_old | llama under litgpt, neox under litgpt
-activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
-  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+activation_checkpointing: full + loss: chunked | 359 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
+  more_families, peft_more, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt,
   neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
@@ -960,9 +977,9 @@ activation_checkpointing: full + loss: dpo | 191 | losses_more, pairs, preferenc
   ministral3, mixtral, neox, olmoe, phi, phi3, qwen3_next, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
-activation_checkpointing: full + loss: fused | 139 | adapter_kinds, fused_lora, heads, images, losses, losses_more,
-  met, more_families, quantized, tiles | bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4,
-  glm4_moe, gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: fused | 140 | adapter_kinds, fused_lora, heads, images, losses, losses_more,
+  met, more_families, peft_more, quantized, tiles | bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm,
+  glm4, glm4_moe, gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: grpo | 7 | policy, preference_zero | arcee, falcon_h1, gemma, granite, helium,
   olmo2, opt
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
@@ -973,7 +990,7 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 371 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 372 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
   modernbert_shared, more_families, optimizers, optimizers_more, policy, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
@@ -1085,8 +1102,8 @@ activation_checkpointing: full + optimizer_in_backward: true | 100 | adapted, ch
   optimizers_more, other_optimizers, policy, precisions | arcee, bert, gemma, gemma2, gpt2, granite, llama, mixtral,
   olmo2, phi, phi3, t5
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 13 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 60 | adapter_kinds, liger, losses_more, optimizers_more,
-  optimizers_more_shared, other_families, state_spaces | bamba, deepseek, falcon_h1, gemma2, gemma3n, gpt2,
+activation_checkpointing: full + packing: true | 61 | adapter_kinds, liger, losses_more, optimizers_more,
+  optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, falcon_h1, gemma2, gemma3n, gpt2,
   gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
 activation_checkpointing: full + padding: right | 283 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more, optimizers_more_shared,
@@ -1097,7 +1114,7 @@ activation_checkpointing: full + padding: right | 283 | block_kinds, decoders, f
   nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 175 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.fsdp_version: 1 | 176 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
   older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
   bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm, glm4, gpt2, llama, llama
@@ -1106,23 +1123,23 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 175 | dbrx_shared, d
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 63 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  electra_shared, fused_lora_shared, modernbert_shared, older_releases, other_families_shared, replicated,
-  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
-  dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba, llama,
-  minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 581 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: ddp | 65 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, fused_lora_shared, modernbert_shared, older_releases, other_families_shared, peft_more_shared,
+  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared
+  | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba,
+  llama, minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
+activation_checkpointing: full + parallel.sharding: fsdp | 584 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared,
-  other_families_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
-  titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared |
-  afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt
-  under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit, whisper
+  other_families_shared, peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
+  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit, whisper
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 126 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared,
   preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
@@ -1132,76 +1149,77 @@ activation_checkpointing: full + parallel.sharding: zero1 | 47 | dbrx_zero, debe
   fused_lora_shared, host_activations, met_shared, modernbert_zero, zero, zero_adapters | bert, dbrx, deberta_v2,
   electra, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, opt, phi3, qwen3_vl, qwen_moe,
   roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 54 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, met_shared, modernbert_zero, tiled_mlp_shared, whisper_zero, zero,
-  zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3,
-  mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 116 | dbrx_zero, deberta_v2_zero, electra_zero,
+activation_checkpointing: full + parallel.sharding: zero2 | 56 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, met_shared, modernbert_zero, peft_more_shared, tiled_mlp_shared, whisper_zero,
+  zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama,
+  mistral3, mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 117 | dbrx_zero, deberta_v2_zero, electra_zero,
   fused_lora_shared, host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
-  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, dbrx,
-  deberta_v2, deepseek, electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert,
-  neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
+  peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert,
+  bloom, dbrx, deberta_v2, deepseek, electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2245 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2254 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more,
   met, met_shared, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more,
-  other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, precisions, preference,
-  preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns, virtual_tokens, vision,
-  whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared,
+  precisions, preference, preference_shared, quantized, random, replicas, replicated, returned, rounded,
+  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns,
+  virtual_tokens, vision, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
+  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit,
+  vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 296 | dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared, other_families_shared,
-  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus,
-  arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense,
-  jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 949 | adapters, attention, block_kinds, checkpoints, compile,
+  peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared |
+  afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium,
+  hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
+activation_checkpointing: full + precision: mixed | 952 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met_shared,
   modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
-  preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite, taught, tiled_mlp_shared,
-  tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba,
-  llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1838 | adapted, adapter_kinds, adapters, adapters_more, attention,
+  peft_more_shared, preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite, taught,
+  tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
+  hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+activation_checkpointing: full + precision: pure | 1847 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
   heads, hosted, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met,
   met_shared, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more,
-  other_families, other_optimizers, padding, pairs, pairs_beside, policy, precisions, preference, preference_shared,
-  quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper,
-  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper
+  other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions, preference,
+  preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
+  vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
+  under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1213,17 +1231,18 @@ activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemm
 activation_checkpointing: full + qat: nvfp4 | 3 | rounded | llama, neox
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 74 | adapted, adapter_kinds, adapters, block_kinds, images,
-  linear, pairs, pairs_beside, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5,
-  whisper
-activation_checkpointing: full + quantization: nf4 | 174 | adapted, adapter_kinds, adapters, block_kinds,
+activation_checkpointing: full + quantization: int8 | 75 | adapted, adapter_kinds, adapters, block_kinds, images,
+  linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl,
+  roberta, t5, whisper
+activation_checkpointing: full + quantization: nf4 | 175 | adapted, adapter_kinds, adapters, block_kinds,
   compile_beside, decoders, flat_adapters, images, linear, litgpt, older_releases, other_families, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, tiles, whisper, zero |
-  apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3n,
-  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+  pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, tiles,
+  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  t5, whisper
 activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
@@ -1234,21 +1253,22 @@ activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapt
 activation_checkpointing: full + teacher_logprobs | 9 | taught_from_file | llama
 activation_checkpointing: full + tiled_mlp | 37 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   cohere, glm4, granite, llama, neox, olmo, olmo2, phi
-activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
+activation_checkpointing: full + trained_blocks: badam | 2 | peft_more, turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 10 | other_optimizers, sharded_more, short_convolutions,
   state_spaces, turns | bert, electra, gemma, lfm2, llama, nemotron_h, neox, phi
 activation_checkpointing: full + transformers_version: experts as modules | 28 | older_releases | mixtral, olmoe,
   qwen_moe
 activation_checkpointing: full + transformers_version: older code | 71 | older_releases | cohere, falcon, gemma,
   gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-activation_checkpointing: full + weight_dtype: 16 bits | 555 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 556 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared, pairs,
-  pairs_beside, precisions, preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units,
-  short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
-  granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  pairs_beside, peft_more, precisions, preference_shared, quantized, rounded, sharded_bits, sharded_more,
+  sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
+  t5, vit
 activation_checkpointing: full + zero_grad: before-backward | 12 | optimizers_more, optimizers_more_shared,
   zeroed_late, zeroed_late_shared | gemma2, gpt2, llama, mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
@@ -1389,9 +1409,9 @@ activation_checkpointing: selective-op + adapter: ia3 | 5 | liger, optimizers_mo
   gemma3, lfm2_moe
 activation_checkpointing: selective-op + adapter: loha | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: lokr | 1 | adapter_kinds | gemma2
-activation_checkpointing: selective-op + adapter: lora | 30 | images, liger, modernbert, optimizers_more,
-  other_optimizers, short_convolutions, state_spaces | bamba, bert, exaone4, granitemoehybrid, lfm2, lfm2_moe, llama,
-  modernbert, olmo, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5
+activation_checkpointing: selective-op + adapter: lora | 31 | images, liger, modernbert, optimizers_more,
+  other_optimizers, peft_more, short_convolutions, state_spaces | bamba, bert, exaone4, granitemoehybrid, lfm2,
+  lfm2_moe, llama, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5
 activation_checkpointing: selective-op + adapter: miss | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: modules_to_save | 1 | modernbert | modernbert
 activation_checkpointing: selective-op + adapter: oft | 12 | adapted, optimizers_more | cohere, falcon, gemma2, glm4,
@@ -1532,13 +1552,13 @@ activation_checkpointing: selective-op + precision: mixed | 132 | losses, more_f
   preference_zero, selective, selective_more, seq2seq, zero | bart, bert, bloom, dbrx, deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta,
   t5, vit
-activation_checkpointing: selective-op + precision: pure | 186 | adapted, block_kinds, images, liger, linear, losses,
-  masks, met, more_families, optimizers_more, other_optimizers, policy, preference_shared, selective, selective_more,
-  seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper |
-  arcee, bamba, bart, bert, bloom, dbrx, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, mpt,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, t5, vit, whisper
+activation_checkpointing: selective-op + precision: pure | 187 | adapted, block_kinds, images, liger, linear, losses,
+  masks, met, more_families, optimizers_more, other_optimizers, peft_more, policy, preference_shared, selective,
+  selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled,
+  tiles, whisper | arcee, bamba, bart, bert, bloom, dbrx, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral,
+  mllama, mpt, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, t5, vit, whisper
 activation_checkpointing: selective-op + quantization: int8 | 11 | adapted, liger, optimizers_more, other_optimizers,
   short_convolutions, state_spaces | bamba, gemma3, granite, lfm2, lfm2_moe, llama, olmo, phi3, qwen3_next
 activation_checkpointing: selective-op + quantization: nf4 | 5 | adapted, optimizers_more, short_convolutions,
@@ -1594,12 +1614,12 @@ adapter.kernels + weight_dtype: 16 bits | 49 | fused_lora, fused_lora_shared | a
 adapter: adalora + ema: true | 1 | adapter_kinds | gemma2
 adapter: adalora + grad_scaler: true | 1 | adapter_kinds | llama
 adapter: adalora + loss: fused | 1 | adapter_kinds | llama
-adapter: adalora + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
+adapter: adalora + max_gradient_norm | 3 | adapter_kinds, peft_more | gemma2, llama, starcoder2
 adapter: adalora + offload: activations | 1 | adapter_kinds | phi
 adapter: adalora + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: adalora + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
 adapter: adalora + packing: true | 1 | adapter_kinds | llama
-adapter: adalora + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: adalora + precision: amp | 11 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mixtral, starcoder2
 adapter: adalora + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
 adapter: adalora + quantization: int8 | 1 | adapter_kinds | llama
 adapter: adalora + quantization: nf4 | 2 | adapter_kinds | llama
@@ -1624,14 +1644,16 @@ adapter: dora + checkpoint_reentrant: true | 19 | fully_shard_more, liger, optim
   short_convolutions, state_spaces, tiled | bert, ernie4_5, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2,
   llama, mixtral, opt, phi3, t5
 adapter: dora + distillation: reverse-kl | 1 | other_optimizers | ernie4_5
-adapter: dora + ema: true | 10 | liger, met, optimizers_more, other_optimizers, policy, short_convolutions,
-  state_spaces | ernie4_5, falcon_h1, glm4, granite, lfm2_moe, llama, mixtral, seed_oss, t5
+adapter: dora + ema: true | 11 | liger, met, optimizers_more, other_optimizers, peft_more, policy,
+  short_convolutions, state_spaces | ernie4_5, falcon_h1, glm4, granite, lfm2_moe, llama, mixtral, phi, seed_oss, t5
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
+adapter: dora + frozen: parts | 1 | peft_more | llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + grad_scaler: true | 5 | short_convolutions, state_spaces | lfm2, lfm2_moe, nemotron_h
 adapter: dora + label_smoothing | 13 | optimizers_more, other_optimizers, pairs, short_convolutions, state_spaces |
   bart, bert, falcon_h1, lfm2, lfm2_moe, llama, mixtral, nemotron_h, stablelm
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
+adapter: dora + loss: chunked | 1 | peft_more | llama
 adapter: dora + loss: dpo | 10 | pairs, preference_zero | gemma3, gpt2, granite, llama, neox, qwen3_next
 adapter: dora + loss: fused | 2 | short_convolutions, state_spaces | bamba, lfm2_moe
 adapter: dora + loss: grpo | 9 | policy, preference_shared, preference_zero | arcee, bamba, gpt_oss, granite, llama,
@@ -1679,27 +1701,28 @@ adapter: dora + packing: true | 7 | liger, optimizers_more, other_optimizers, sh
 adapter: dora + padding: right | 15 | liger, optimizers_more, pairs, policy, short_convolutions, state_spaces |
   arcee, bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
+adapter: dora + parallel.fsdp_version: 1 | 1 | met_shared | llama
 adapter: dora + parallel.sharding: ddp | 1 | preference_shared | bamba
-adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
+adapter: dora + parallel.sharding: fsdp | 7 | fully_shard_more, met_shared, sharded_units | llama
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
-adapter: dora + precision: amp | 111 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
-  liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside, policy, quantized,
+adapter: dora + precision: amp | 112 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+  liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, quantized,
   short_convolutions, state_spaces, whisper | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2,
   gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mllama, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, t5, vit, whisper
-adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
+adapter: dora + precision: fsdp | 2 | fully_shard_more, met_shared | llama
 adapter: dora + precision: mixed | 4 | preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
-adapter: dora + precision: pure | 121 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
+adapter: dora + precision: pure | 123 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more,
-  other_optimizers, pairs, pairs_beside, policy, preference_shared, quantized, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles | apertus, arcee, bamba, bert, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss,
-  stablelm, t5, vit, whisper
+  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, sharded_units,
+  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images,
+  gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, seed_oss, stablelm, t5, vit, whisper
 adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, quantized, short_convolutions,
   state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
 adapter: dora + quantization: nf4 | 25 | optimizers_more, policy, quantized, short_convolutions, state_spaces, tiled
@@ -1707,6 +1730,7 @@ adapter: dora + quantization: nf4 | 25 | optimizers_more, policy, quantized, sho
 adapter: dora + quantization: nf4-double | 22 | liger, met, optimizers_more, other_optimizers, quantized,
   short_convolutions, state_spaces | bart, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
 adapter: dora + tiled_mlp | 1 | other_optimizers | llama
+adapter: dora + trained_blocks: badam | 1 | peft_more | llama
 adapter: dora + weight_dtype: 16 bits | 17 | adapters, adapters_more, liger, more_families, pairs, quantized,
   short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   olmo2, opt, phi3
@@ -1733,7 +1757,7 @@ adapter: hra + offload: activations | 1 | adapter_kinds | phi
 adapter: hra + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: hra + packing: true | 1 | adapter_kinds | llama
 adapter: hra + precision: amp | 6 | adapter_kinds | bert, gemma2, llama, mixtral
-adapter: hra + precision: pure | 4 | adapter_kinds | bert, llama, phi
+adapter: hra + precision: pure | 5 | adapter_kinds, peft_more | bert, llama, phi, starcoder2
 adapter: hra + weight_dtype: 16 bits | 2 | adapter_kinds | llama
 adapter: ia3 + adapter: modules_to_save | 22 | adapted, adapters_more, deberta_v2, distilbert, electra, modernbert,
   pairs, pairs_beside | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, mixtral, modernbert,
@@ -1786,6 +1810,13 @@ adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
+adapter: ln-tuning + adapter: modules_to_save | 2 | peft_more | gpt2, llama
+adapter: ln-tuning + max_gradient_norm | 1 | peft_more | llama
+adapter: ln-tuning + optimizer: adafactor | 1 | peft_more | phi
+adapter: ln-tuning + precision: amp | 9 | peft_more | bart, gemma2, gpt2, llama, mixtral
+adapter: ln-tuning + precision: pure | 4 | peft_more | bert, llama
+adapter: ln-tuning + quantization: nf4 | 1 | peft_more | llama
+adapter: ln-tuning + weight_dtype: 16 bits | 3 | peft_more | gpt2, llama
 adapter: loha + ema: true | 1 | adapter_kinds | gemma2
 adapter: loha + grad_scaler: true | 1 | adapter_kinds | llama
 adapter: loha + loss: fused | 1 | adapter_kinds | llama
@@ -1808,16 +1839,16 @@ adapter: lokr + precision: amp | 7 | adapter_kinds | bert, gemma2, llama, mixtra
 adapter: lokr + precision: pure | 5 | adapter_kinds | bert, llama, phi
 adapter: lokr + quantization: int8 | 2 | adapter_kinds | llama
 adapter: lokr + weight_dtype: 16 bits | 3 | adapter_kinds | llama
-adapter: lora + adapter: modules_to_save | 129 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+adapter: lora + adapter: modules_to_save | 133 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, distilbert,
-  electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
-  resnet, roberta, vit
+  modernbert_zero, pairs, peft_more, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
+  distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3,
+  qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, more_families,
   optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, glm4_moe, minimax_m2,
   mixtral, olmoe, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 111 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
-  modernbert, more_families, optimizers_more, pairs, preference_shared, replicated, sharded_spaces,
+adapter: lora + checkpoint_reentrant: true | 112 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  modernbert, more_families, optimizers_more, pairs, peft_more, preference_shared, replicated, sharded_spaces,
   short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert, falcon_h1, gemma,
   gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, whisper
@@ -1831,11 +1862,11 @@ adapter: lora + ema: true | 26 | fused_lora, met, optimizers_more, other_optimiz
   | bamba, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen3_next
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
-adapter: lora + frozen: parts | 17 | fused_lora, lora_parts, optimizers_more, other_optimizers, policy,
+adapter: lora + frozen: parts | 18 | fused_lora, lora_parts, optimizers_more, other_optimizers, peft_more, policy,
   preference_shared | arcee, bert, gpt2, llama, phi3
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
-adapter: lora + grad_scaler: true | 13 | liger, optimizers_more, other_optimizers, short_convolutions, state_spaces |
-  bert, falcon_h1, gemma2, gpt_oss, lfm2, lfm2_moe, qwen_moe
+adapter: lora + grad_scaler: true | 14 | liger, optimizers_more, other_optimizers, peft_more, short_convolutions,
+  state_spaces | bert, falcon_h1, gemma2, gpt_oss, lfm2, lfm2_moe, opt, qwen_moe
 adapter: lora + label_smoothing | 26 | fused_lora, modernbert, optimizers_more, other_optimizers, pairs,
   sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, modernbert,
   nemotron_h, olmo2
@@ -1847,31 +1878,31 @@ adapter: lora + loss: chunked | 270 | fused_lora, liger, litgpt, litgpt_old, met
   falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
   litgpt, phi under litgpt
 adapter: lora + loss: cpo | 1 | other_optimizers | qwen_moe
-adapter: lora + loss: dpo | 100 | pairs, preference_shared, preference_zero | arcee, gemma, gemma2, gemma3, gpt2,
-  gpt_oss, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, neox, olmo, olmo2, olmoe, phi, qwen3_next,
-  seed_oss
-adapter: lora + loss: fused | 26 | fused_lora, liger, other_optimizers, quantized, short_convolutions, tiles | glm4,
-  gpt2, lfm2_moe, llama, mllama, qwen3_next
+adapter: lora + loss: dpo | 101 | pairs, peft_more, preference_shared, preference_zero | arcee, gemma, gemma2,
+  gemma3, gpt2, gpt_oss, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, neox, olmo, olmo2, olmoe,
+  phi, qwen3_next, seed_oss
+adapter: lora + loss: fused | 27 | fused_lora, liger, other_optimizers, peft_more, quantized, short_convolutions,
+  tiles | glm4, gpt2, lfm2_moe, llama, mllama, qwen3_next
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 170 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  met_shared, optimizers_more, other_optimizers, preference_zero, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp,
-  tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek, ernie4_5, gemma, gemma2, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt,
-  phi, phi3, qwen3_vl, stablelm, whisper
-adapter: lora + offload: activations | 63 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
-  policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared |
-  bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mpt,
-  neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm, t5
+adapter: lora + max_gradient_norm | 173 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  met_shared, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero, replicated, rounded,
+  rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
+  taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek, ernie4_5,
+  gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3,
+  mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
+adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
+  peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
+  tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm, t5
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
-adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
-  qwen3_vl, qwen_moe
+adapter: lora + optimizer: adafactor | 14 | adapters_more, images, peft_more, quantized | clip, deepseek, llava,
+  mixtral, qwen3_vl, qwen_moe
 adapter: lora + optimizer: adagrad | 3 | met_shared, optimizers_more | llama, t5
 adapter: lora + optimizer: adagrad-32bit | 2 | other_optimizers | exaone4, olmo2
 adapter: lora + optimizer: adalomo | 5 | other_optimizers | gpt2, llama
@@ -1880,7 +1911,8 @@ adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more,
 adapter: lora + optimizer: adamax | 1 | optimizers_more | llama
 adapter: lora + optimizer: adamc | 2 | met_shared, optimizers_more | bert
 adapter: lora + optimizer: adamw-32bit | 1 | other_optimizers | qwen3_next
-adapter: lora + optimizer: adamw-8bit | 8 | images, liger, short_convolutions | lfm2_moe, qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 9 | images, liger, peft_more, short_convolutions | lfm2_moe, qwen3_vl,
+  starcoder2
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: adamw-optimi | 2 | optimizers_more | gpt2, llama
 adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
@@ -1918,79 +1950,81 @@ adapter: lora + optimizer: stable-adamw | 3 | met_shared, optimizers_more | gemm
 adapter: lora + optimizer_in_backward: true | 24 | fused_lora, optimizers_more, other_optimizers, sharded_spaces,
   short_convolutions, state_spaces | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron,
   nemotron_h, qwen3_next
-adapter: lora + packing: true | 14 | fused_lora, liger, optimizers_more, other_optimizers, short_convolutions,
-  state_spaces | bamba, ernie4_5, exaone4, falcon_h1, gemma3, lfm2, lfm2_moe, llama, nemotron
+adapter: lora + packing: true | 16 | fused_lora, liger, optimizers_more, other_optimizers, peft_more,
+  short_convolutions, state_spaces | bamba, ernie4_5, exaone4, falcon_h1, gemma3, lfm2, lfm2_moe, llama, nemotron
 adapter: lora + padding: right | 42 | fused_lora, liger, met, modernbert, optimizers_more, other_optimizers, pairs,
   short_convolutions | bert, bloom, exaone4, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mixtral, modernbert, olmo2
 adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
   under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 72 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  modernbert_shared, older_releases, zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, glm, gpt2,
-  llama, mixtral, modernbert, neox, phi3
+adapter: lora + parallel.fsdp_version: 1 | 73 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  met_shared, modernbert_shared, older_releases, zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2,
+  glm, gpt2, llama, mixtral, modernbert, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 34 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
-  modernbert_shared, older_releases, replicated, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared |
-  dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, modernbert, opt, phi3, whisper
-adapter: lora + parallel.sharding: fsdp | 270 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+adapter: lora + parallel.sharding: ddp | 41 | dbrx_shared, deberta_v2_shared, electra_shared, fused_lora_shared,
+  modernbert_shared, older_releases, peft_more_shared, replicated, sharded_bits, tiled_mlp_shared, whisper_shared,
+  zeroed_late_shared | bert, dbrx, deberta_v2, electra, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
+  modernbert, opt, phi3, whisper
+adapter: lora + parallel.sharding: fsdp | 278 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   fully_shard_more, fused_lora_shared, litgpt, met_shared, modernbert_shared, older_releases, other_families_shared,
-  preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units,
-  whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm, whisper
+  peft_more_shared, preference_shared, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama
+  under torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm,
+  whisper
 adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shard_more, fused_lora_shared,
   preference_shared, rounded_shared, sharded_bits, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
   gemma, gemma2, gpt2, llama, neox, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 18 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   met_shared, modernbert_zero, preference_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, gpt_oss, llama,
   mixtral, modernbert, qwen3_next, qwen_moe
-adapter: lora + parallel.sharding: zero2 | 26 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  met_shared, modernbert_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx, deberta_v2,
-  electra, glm4_moe, gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
-adapter: lora + parallel.sharding: zero3 | 72 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  met_shared, modernbert_zero, other_families_zero, preference_zero, tiled_mlp_shared, zero, zero_adapters | afmoe,
-  bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox,
-  olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 915 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + parallel.sharding: zero2 | 33 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  met_shared, modernbert_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx,
+  deberta_v2, electra, glm4_moe, gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
+adapter: lora + parallel.sharding: zero3 | 78 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero,
+  zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
+  modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
+adapter: lora + precision: amp | 953 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
   modernbert, modernbert_shared, more_families, older_releases, optimizers_more, other_families, other_optimizers,
-  pairs, pairs_beside, policy, quantized, replicated, rounded, sharded_activations, sharded_bits, sharded_spaces,
-  sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-adapter: lora + precision: fsdp | 107 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
-  modernbert_shared, other_families_shared, preference_shared, rounded_shared, sharded_bits, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom, deepseek, gemma,
-  gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 114 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met_shared,
-  modernbert_zero, other_families_zero, preference_zero, rounded, tiled_mlp_shared, zero, zero_adapters | afmoe, bert,
-  dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, olmo,
-  olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 707 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded, sharded_activations,
+  sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
+  modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
+  deepseek, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + precision: mixed | 127 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met_shared,
+  modernbert_zero, other_families_zero, peft_more_shared, preference_zero, rounded, tiled_mlp_shared, zero,
+  zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
+  modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
+adapter: lora + precision: pure | 724 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
-  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, policy, quantized, replicated, rounded,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces,
-  taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, whisper
+  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy,
+  quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, zeroed_late, zeroed_late_shared |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, mamba, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2001,41 +2035,43 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 132 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
-  liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, quantized,
+adapter: lora + quantization: int8 | 134 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+  liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized,
   short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra,
   ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
   roberta, t5, whisper
-adapter: lora + quantization: nf4 | 258 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: nf4 | 262 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
-  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, preference_zero, quantized, sharded_bits,
-  sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, whisper, zero | apertus, arcee,
-  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-adapter: lora + quantization: nf4-double | 171 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
-  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
-  other_optimizers, pairs, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, nemotron,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5,
+  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero, quantized,
+  sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, whisper, zero |
+  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
+  granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   whisper
+adapter: lora + quantization: nf4-double | 172 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
+  other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
+  tiled, whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
+  modernbert, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, whisper
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm,
   granite, helium, llama, neox, olmo, stablelm
+adapter: lora + trained_blocks: badam | 1 | peft_more | llama
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 320 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, preference_shared,
-  quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces, taught_from_file,
-  tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, phi, phi3, qwen3_5,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+adapter: lora + weight_dtype: 16 bits | 328 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, peft_more,
+  preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt,
+  phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
 adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
   | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
 adapter: miss + ema: true | 1 | adapter_kinds | gemma2
@@ -2043,7 +2079,7 @@ adapter: miss + grad_scaler: true | 1 | adapter_kinds | llama
 adapter: miss + loss: fused | 1 | adapter_kinds | llama
 adapter: miss + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
 adapter: miss + offload: activations | 1 | adapter_kinds | phi
-adapter: miss + optimizer: adafactor | 1 | adapter_kinds | phi
+adapter: miss + optimizer: adafactor | 2 | adapter_kinds, peft_more | opt, phi
 adapter: miss + packing: true | 1 | adapter_kinds | llama
 adapter: miss + precision: amp | 9 | adapter_kinds | bert, gemma2, llama, mixtral
 adapter: miss + precision: pure | 7 | adapter_kinds | bert, llama, phi
@@ -2078,14 +2114,15 @@ adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, 
 adapter: modules_to_save + parallel.sharding: zero1 | 1 | modernbert_zero | modernbert
 adapter: modules_to_save + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 adapter: modules_to_save + parallel.sharding: zero3 | 2 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: amp | 80 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+adapter: modules_to_save + precision: amp | 84 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared, pairs,
-  pairs_beside, sharded_units, virtual_tokens | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra,
-  falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
+  pairs_beside, peft_more, sharded_units, virtual_tokens | bert, bloom, chatglm, deberta_v2, deepseek, distilbert,
+  electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi, phi3, qwen_moe, resnet,
+  roberta, vit
 adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + precision: mixed | 4 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: pure | 67 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
-  flat_adapters, fully_shard_more, modernbert, pairs, virtual_tokens | bert, chatglm, deberta_v2, deepseek,
+adapter: modules_to_save + precision: pure | 69 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  flat_adapters, fully_shard_more, modernbert, pairs, peft_more, virtual_tokens | bert, chatglm, deberta_v2, deepseek,
   distilbert, electra, falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
   resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
@@ -2126,8 +2163,8 @@ adapter: oft + padding: right | 1 | adapted | falcon
 adapter: oft + parallel.sharding: fsdp | 3 | preference_shared, stepped_shared | helium, lfm2, phi
 adapter: oft + precision: amp | 35 | adapted, modernbert, optimizers_more, other_optimizers, policy | bert, cohere,
   gemma2, gemma3, glm4, gptj, granite, llama, mixtral, modernbert, neox, olmo2, opt, phi3, qwen_moe
-adapter: oft + precision: pure | 19 | adapted, optimizers_more, other_optimizers, preference_shared, stepped_shared |
-  cohere, falcon, glm4, helium, lfm2, llama, mixtral, neox, olmo2, phi, qwen3_next
+adapter: oft + precision: pure | 20 | adapted, optimizers_more, other_optimizers, peft_more, preference_shared,
+  stepped_shared | cohere, falcon, glm4, helium, lfm2, llama, mixtral, neox, olmo2, phi, qwen3_next
 adapter: oft + quantization: int8 | 6 | adapted, optimizers_more | granite, llama, phi3, qwen_moe
 adapter: oft + quantization: nf4 | 11 | adapted, optimizers_more | cohere, falcon, glm4, llama, mixtral, phi3,
   qwen_moe
@@ -2242,12 +2279,17 @@ adapter: randlora + offload: activations | 1 | adapter_kinds | phi
 adapter: randlora + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: randlora + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
 adapter: randlora + packing: true | 1 | adapter_kinds | llama
-adapter: randlora + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: randlora + precision: amp | 11 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mixtral
 adapter: randlora + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
 adapter: randlora + quantization: int8 | 1 | adapter_kinds | llama
 adapter: randlora + quantization: nf4 | 2 | adapter_kinds | llama
 adapter: randlora + quantization: nf4-double | 2 | adapter_kinds | llama
 adapter: randlora + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
+adapter: trainable-tokens + max_gradient_norm | 1 | peft_more | llama
+adapter: trainable-tokens + optimizer: adamw-8bit | 1 | peft_more | olmo2
+adapter: trainable-tokens + precision: amp | 3 | peft_more | gpt2, llama, olmo2
+adapter: trainable-tokens + precision: pure | 3 | peft_more | gemma2, llama
+adapter: trainable-tokens + weight_dtype: 16 bits | 1 | peft_more | olmo2
 adapter: vera + ema: true | 1 | adapter_kinds | gemma2
 adapter: vera + grad_scaler: true | 1 | adapter_kinds | llama
 adapter: vera + loss: fused | 1 | adapter_kinds | llama
@@ -2256,12 +2298,13 @@ adapter: vera + offload: activations | 1 | adapter_kinds | phi
 adapter: vera + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: vera + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
 adapter: vera + packing: true | 1 | adapter_kinds | llama
-adapter: vera + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: vera + precision: amp | 11 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mixtral
 adapter: vera + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
 adapter: vera + quantization: int8 | 1 | adapter_kinds | llama
 adapter: vera + quantization: nf4 | 2 | adapter_kinds | llama
 adapter: vera + quantization: nf4-double | 2 | adapter_kinds | llama
 adapter: vera + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
+checkpoint_reentrant: true + distillation: jsd | 1 | met_shared | gpt_bigcode
 checkpoint_reentrant: true + distillation: reverse-kl | 1 | other_optimizers | ernie4_5
 checkpoint_reentrant: true + ema: true | 22 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
   policy, sharded_spaces, short_convolutions, state_spaces, tiled | deberta_v2, deepseek, ernie4_5, falcon_h1, gemma2,
@@ -2344,21 +2387,22 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 37 | fully_shard_more, fu
   qwen2_vl, qwen_moe, vit
 checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 6 | fused_lora_shared, optimizers_more_shared,
   sharded_spaces | bamba, granitemoehybrid, lfm2, llama
-checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
+checkpoint_reentrant: true + parallel.sharding: zero1 | 2 | met_shared, zero | glm4_moe, gpt_bigcode
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 229 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+checkpoint_reentrant: true + precision: amp | 230 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
   electra, fully_shard_more, images, liger, linear, modernbert, optimizers_more, other_families, other_optimizers,
-  pairs, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns, whisper |
-  apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
-  lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
+  pairs, peft_more, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns,
+  whisper | apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, modernbert, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
 checkpoint_reentrant: true + precision: fsdp | 21 | fully_shard_more, fused_lora_shared, optimizers_more_shared,
   preference_shared, sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen_moe
-checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
-  bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, olmo, opt, phi, phi3, qwen2_vl, qwen3_vl
+checkpoint_reentrant: true + precision: mixed | 38 | checkpoints, met_shared, more_families, pairs, tiled_mlp_shared,
+  zero | bert, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, llama, neox, olmo, opt, phi, phi3, qwen2_vl,
+  qwen3_vl
 checkpoint_reentrant: true + precision: pure | 152 | adapted, block_kinds, checkpoints, fully_shard_more, images,
   liger, linear, modernbert, more_families, optimizers_more, other_optimizers, pairs, policy, replicated,
   sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, virtual_tokens, whisper | bamba,
@@ -2406,7 +2450,11 @@ compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
 distillation: forward-kl + loss: tiled | 2 | taught | llama
 distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
+distillation: forward-kl + offload: gradients | 1 | met_shared | granitemoehybrid
+distillation: forward-kl + offload: optimizer | 1 | met_shared | granitemoehybrid
 distillation: forward-kl + optimizer: sgd-momentum | 1 | torchtune_taught | llama under torchtune
+distillation: forward-kl + parallel.sharding: zero1 | 1 | met_shared | granitemoehybrid
+distillation: forward-kl + precision: mixed | 1 | met_shared | granitemoehybrid
 distillation: forward-kl + precision: pure | 16 | taught, torchtune_taught | llama, llama under torchtune
 distillation: jsd + ema: true | 1 | other_optimizers | mistral4
 distillation: jsd + loss: tiled | 6 | taught | llama, phi
@@ -2414,8 +2462,9 @@ distillation: jsd + max_gradient_norm | 3 | taught | gemma, llama
 distillation: jsd + offload: activations | 2 | other_optimizers | minimax_m2, mistral4
 distillation: jsd + optimizer: lion-8bit-paged | 1 | other_optimizers | minimax_m2
 distillation: jsd + optimizer: sgd-momentum-32bit | 1 | other_optimizers | mistral4
+distillation: jsd + parallel.sharding: zero1 | 1 | met_shared | gpt_bigcode
 distillation: jsd + precision: amp | 6 | other_optimizers, taught | gemma, llama, minimax_m2, mistral4, olmo2, phi3
-distillation: jsd + precision: mixed | 1 | taught | llama
+distillation: jsd + precision: mixed | 2 | met_shared, taught | gpt_bigcode, llama
 distillation: jsd + precision: pure | 7 | taught | llama, phi
 distillation: reverse-kl + ema: true | 1 | other_optimizers | ernie4_5
 distillation: reverse-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
@@ -2495,11 +2544,11 @@ ema: true + parallel.sharding: fsdp | 8 | optimizers_more_shared, preference_sha
   bamba, deepseek, falcon_h1, gpt2, lfm2, mixtral, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 6 | optimizers_more_shared, preference_shared, sharded_spaces | bamba,
   llama, nemotron_h
-ema: true + precision: amp | 105 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
-  modernbert, optimizers, optimizers_more, other_optimizers, policy, precisions, preference_shared, sharded_spaces,
-  short_convolutions, state_spaces, tiled, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, distilbert,
-  electra, falcon_h1, gemma2, gpt2, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mistral4, modernbert,
-  nemotron_h, olmo2, opt, qwen3_next, qwen_moe, seed_oss, whisper
+ema: true + precision: amp | 106 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+  modernbert, optimizers, optimizers_more, other_optimizers, peft_more, policy, precisions, preference_shared,
+  sharded_spaces, short_convolutions, state_spaces, tiled, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek,
+  distilbert, electra, falcon_h1, gemma2, gpt2, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mistral4,
+  modernbert, nemotron_h, olmo2, opt, phi, qwen3_next, qwen_moe, seed_oss, whisper
 ema: true + precision: fsdp | 5 | optimizers_more_shared, preference_shared, sharded_spaces | bamba, falcon_h1, gpt2,
   llama
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
@@ -2612,9 +2661,9 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 280 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 281 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
-  modernbert_shared, more_families, optimizers_more, other_families, other_optimizers, pairs, policy,
+  modernbert_shared, more_families, optimizers_more, other_families, other_optimizers, pairs, peft_more, policy,
   preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe,
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
@@ -2629,9 +2678,9 @@ frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger
   preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 297 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: pure | 298 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, optimizers_more,
-  other_optimizers, pairs, pairs_beside, policy, preference_shared, quantized, replicated, sharded_more,
+  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated, sharded_more,
   sharded_spaces, sharded_tiles, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -2642,8 +2691,9 @@ frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
 frozen: parts + tiled_mlp | 2 | other_optimizers | exaone4, stablelm
-frozen: parts + trained_blocks: badam | 27 | other_optimizers, policy, preference_shared, short_convolutions,
-  state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, phi, phi3
+frozen: parts + trained_blocks: badam | 29 | other_optimizers, peft_more, policy, preference_shared,
+  short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox,
+  olmoe, phi, phi3
 frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
   nemotron_h, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 17 | liger, more_families, pairs, policy, short_convolutions, state_spaces,
@@ -2667,9 +2717,9 @@ grad_scaler: true + loss: grpo | 8 | policy, preference_shared | gemma4, glm4, g
   qwen3_next
 grad_scaler: true + loss: orpo | 1 | preference_shared | cohere
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 38 | adapted, liger, optimizers, policy, precisions, short_convolutions,
-  state_spaces, stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
-  llama, nemotron, nemotron_h, qwen3_next
+grad_scaler: true + max_gradient_norm | 39 | adapted, liger, met_shared, optimizers, policy, precisions,
+  short_convolutions, state_spaces, stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid,
+  lfm2, lfm2_moe, llama, nemotron, nemotron_h, neox, qwen3_next
 grad_scaler: true + offload: activations | 14 | adapted, liger, other_optimizers, preference_shared,
   short_convolutions, state_spaces | bamba, deepseek, distilbert, falcon_h1, gemma3, granitemoehybrid,
   hunyuan_v1_dense, lfm2, lfm2_moe, nemotron_h, qwen3_next
@@ -2696,18 +2746,19 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 7 | liger, policy, short_convolutions, virtual_tokens | gpt2, gpt_oss, lfm2,
   lfm2_moe, opt
+grad_scaler: true + parallel.fsdp_version: 1 | 1 | met_shared | neox
 grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
-grad_scaler: true + parallel.sharding: fsdp | 5 | preference_shared, sharded_spaces | gemma3, granitemoehybrid,
-  hunyuan_v1_dense, nemotron_h
+grad_scaler: true + parallel.sharding: fsdp | 6 | met_shared, preference_shared, sharded_spaces | gemma3,
+  granitemoehybrid, hunyuan_v1_dense, nemotron_h, neox
 grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
-grad_scaler: true + precision: amp | 173 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
-  liger, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, policy, precisions,
+grad_scaler: true + precision: amp | 174 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
+  liger, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy, precisions,
   preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper, zeroed_late |
   bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral,
   modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
-grad_scaler: true + precision: fsdp | 4 | preference_shared, sharded_spaces, stepped_shared | gemma3,
-  hunyuan_v1_dense, nemotron, nemotron_h
+grad_scaler: true + precision: fsdp | 5 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
+  hunyuan_v1_dense, nemotron, nemotron_h, neox
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   nemotron_h, qwen_moe
@@ -2716,7 +2767,7 @@ grad_scaler: true + tiled_mlp | 2 | other_optimizers | helium, stablelm
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
 grad_scaler: true + transformers_version: experts as modules | 11 | older_releases | mixtral, olmoe, qwen_moe
 grad_scaler: true + transformers_version: older code | 14 | older_releases | llama, mixtral, olmoe, qwen_moe
-grad_scaler: true + weight_dtype: 16 bits | 9 | adapter_kinds | llama
+grad_scaler: true + weight_dtype: 16 bits | 10 | adapter_kinds, peft_more | llama, opt
 grad_scaler: true + zero_grad: before-backward | 4 | zeroed_late | gpt2, llama, mixtral, neox
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
@@ -2771,9 +2822,9 @@ label_smoothing + packing: true | 19 | adapted, losses_more, optimizers_more, op
   granitemoehybrid, lfm2, llama, nemotron_h, phi, phi3
 label_smoothing + padding: right | 32 | losses_more, optimizers_more, pairs, sharded_spaces, short_convolutions |
   bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
-label_smoothing + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
-label_smoothing + parallel.sharding: fsdp | 16 | fully_shard_more, optimizers_more_shared, sharded_spaces,
-  stepped_shared | bert, dbrx, falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi
+label_smoothing + parallel.fsdp_version: 1 | 3 | met_shared, optimizers_more_shared | gpt2, llama
+label_smoothing + parallel.sharding: fsdp | 17 | fully_shard_more, met_shared, optimizers_more_shared,
+  sharded_spaces, stepped_shared | bert, dbrx, falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi
 label_smoothing + parallel.sharding: fsdp-grad-op | 10 | fully_shard_more, optimizers_more_shared, sharded_spaces |
   gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
@@ -2782,8 +2833,8 @@ label_smoothing + precision: amp | 173 | adapted, compile_beside, fully_shard_mo
   whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, deberta_v2, deepseek, distilbert, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mixtral, mllama,
   modernbert, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-label_smoothing + precision: fsdp | 7 | fully_shard_more, optimizers_more_shared, sharded_spaces | falcon_h1, gemma,
-  gpt2, granitemoehybrid, llama
+label_smoothing + precision: fsdp | 8 | fully_shard_more, met_shared, optimizers_more_shared, sharded_spaces |
+  falcon_h1, gemma, gpt2, granitemoehybrid, llama
 label_smoothing + precision: mixed | 98 | losses_more, more_families, optimizers_more_shared, pairs, smoothing |
   bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -2891,13 +2942,13 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 391 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, litgpt_old,
-  losses, losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, virtual_tokens | apertus, arcee, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama
-  under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
-  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: pure | 392 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, litgpt_old,
+  losses, losses_more, met, more_families, peft_more, sharded_more, short_convolutions, state_spaces, tiles,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, virtual_tokens | apertus,
+  arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
 loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
@@ -2933,9 +2984,9 @@ loss: dpo + parallel.sharding: zero2 | 2 | preference_zero | falcon_h1, olmo2
 loss: dpo + parallel.sharding: zero3 | 48 | preference_zero | arcee, cohere, dbrx, deepseek, ernie4_5, falcon,
   falcon_h1, gemma2, gemma3, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
   neox, olmo, olmo2, olmoe, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-loss: dpo + precision: amp | 107 | losses_more, pairs, preference, preference_shared | arcee, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama, mixtral, nemotron, neox, phi, phi3, qwen3_next,
-  qwen_moe, starcoder2
+loss: dpo + precision: amp | 108 | losses_more, pairs, peft_more, preference, preference_shared | arcee, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama, mixtral, nemotron, neox, phi, phi3,
+  qwen3_next, qwen_moe, starcoder2
 loss: dpo + precision: fsdp | 6 | preference_shared | arcee, gemma3, gemma4, ministral3, phi, starcoder2
 loss: dpo + precision: mixed | 84 | losses_more, pairs, preference, preference_zero | cohere, dbrx, deepseek,
   ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe,
@@ -2972,11 +3023,11 @@ loss: fused + packing: true | 14 | adapter_kinds, losses_more, state_spaces | ba
 loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 108 | block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, liger, linear,
-  losses, losses_more, met, other_optimizers, quantized, short_convolutions, state_spaces, tiles, virtual_tokens |
-  apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: fused + precision: amp | 109 | block_kinds, dbrx, decoders, fully_shard_more, fused_lora, heads, liger, linear,
+  losses, losses_more, met, other_optimizers, peft_more, quantized, short_convolutions, state_spaces, tiles,
+  virtual_tokens | apertus, arcee, bamba, bloom, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
@@ -2987,8 +3038,8 @@ loss: fused + quantization: int8 | 5 | liger, other_optimizers, quantized | glm4
 loss: fused + quantization: nf4 | 12 | adapted, quantized, short_convolutions | glm4, gpt2, lfm2_moe, llama
 loss: fused + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 loss: fused + trained_blocks: badam | 1 | state_spaces | nemotron_h
-loss: fused + weight_dtype: 16 bits | 11 | fused_lora, liger, losses_more, short_convolutions | deepseek, falcon,
-  glm, glm4, lfm2_moe, llama, mixtral, qwen_moe
+loss: fused + weight_dtype: 16 bits | 12 | fused_lora, liger, losses_more, peft_more, short_convolutions | deepseek,
+  falcon, glm, glm4, lfm2_moe, llama, mixtral, qwen_moe
 loss: grpo + max_gradient_norm | 9 | policy | dbrx, deepseek, gpt_neo, gpt_oss, granitemoehybrid, llama, olmo2,
   qwen3_next, starcoder2
 loss: grpo + offload: activations | 10 | policy, preference_shared | dbrx, deepseek, llama, nemotron, nemotron_h,
@@ -3155,19 +3206,19 @@ max_gradient_norm + padding: right | 25 | adapted, fully_shard_more, images, lig
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, qwen3_next, t5
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 54 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+max_gradient_norm + parallel.fsdp_version: 1 | 55 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, met_shared, modernbert_shared, optimizers_more_shared, zeroed_late_shared | bloom, dbrx,
-  deberta_v2, electra, gemma, gemma2, gpt2, llama, mixtral, modernbert
+  deberta_v2, electra, gemma, gemma2, gpt2, llama, mixtral, modernbert, neox
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 19 | replicated, rounded_shared, tiled_mlp_shared, whisper_shared,
-  zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
-max_gradient_norm + parallel.sharding: fsdp | 201 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+max_gradient_norm + parallel.sharding: ddp | 20 | peft_more_shared, replicated, rounded_shared, tiled_mlp_shared,
+  whisper_shared, zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
+max_gradient_norm + parallel.sharding: fsdp | 203 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared,
-  preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan,
-  titan_compiled, titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom, dbrx, deberta_v2,
-  electra, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, modernbert, nemotron_h,
-  neox, phi, phi3, qwen3_vl, whisper
+  peft_more_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom,
+  dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
+  modernbert, nemotron_h, neox, phi, phi3, qwen3_vl, whisper
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 68 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, met_shared, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_spaces, sharded_units, stepped_shared | bamba, gemma, gemma2, gpt2, llama, mixtral, nemotron, nemotron_h,
@@ -3180,31 +3231,31 @@ max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero,
   | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
   qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 321 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 323 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
-  optimizers, optimizers_more, optimizers_more_shared, other_optimizers, policy, precisions, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared | afmoe, apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
-max_gradient_norm + precision: fsdp | 155 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
-  flat_parameter, fully_shard_more, modernbert_shared, optimizers_more_shared, rounded_shared, sharded_bits,
-  sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
-  whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3,
-  mllama, modernbert, nemotron, neox, phi, phi3, qwen3_vl, whisper
+  optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions, replicated,
+  rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared |
+  afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2,
+  opt, phi, phi3, qwen3_next, qwen_moe, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
+  flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
+  sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
+  titan_units, whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan,
+  mistral3, mllama, modernbert, nemotron, neox, phi, phi3, qwen3_vl, whisper
 max_gradient_norm + precision: mixed | 85 | images, master, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 247 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, met_shared, optimizers, optimizers_more, other_optimizers, policy,
-  preference_shared, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchvision, turns,
-  virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, distilbert, ernie4_5, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, torchvision_vit
+max_gradient_norm + precision: pure | 251 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, met_shared, optimizers, optimizers_more, other_optimizers,
+  peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared, sharded_bits,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared,
+  tiles, torchvision, turns, virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, distilbert,
+  ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi,
+  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3229,11 +3280,11 @@ max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shar
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 96 | adapted, adapter_kinds, flat_adapters, fully_shard_more, fused_lora,
-  galore, liger, met, optimizers_more, optimizers_more_shared, other_optimizers, precisions, rounded, sharded_bits,
-  sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bamba, bert, bloom,
-  cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, mixtral, neox, olmo2, opt,
-  phi, qwen_moe, t5
+max_gradient_norm + weight_dtype: 16 bits | 97 | adapted, adapter_kinds, flat_adapters, fully_shard_more, fused_lora,
+  galore, liger, met, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, precisions, rounded,
+  sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bamba,
+  bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, mixtral, neox,
+  olmo2, opt, phi, qwen_moe, t5
 max_gradient_norm + zero_grad: before-backward | 14 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -3243,8 +3294,8 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + optimizer: adadelta | 4 | optimizers_more, optimizers_more_shared | gemma2, gpt2, mixtral, t5
-offload: activations + optimizer: adafactor | 11 | adapter_kinds, more_families, short_convolutions | gpt_neo,
-  lfm2_moe, phi
+offload: activations + optimizer: adafactor | 12 | adapter_kinds, more_families, peft_more, short_convolutions |
+  gpt_neo, lfm2_moe, mixtral, phi
 offload: activations + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | llama, t5
 offload: activations + optimizer: adagrad-32bit | 1 | other_optimizers | lfm2_moe
 offload: activations + optimizer: adagrad-8bit | 2 | other_optimizers | gpt2, olmo2
@@ -3302,9 +3353,9 @@ offload: activations + parallel.fsdp_version: 1 | 34 | flat_adapters, flat_host,
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
 offload: activations + parallel.sharding: ddp | 9 | preference_shared, sharded_activations, tiled_mlp_shared | bert,
   glm, gpt2, llama, qwen3_next
-offload: activations + parallel.sharding: fsdp | 61 | flat_adapters, flat_host, host_activations,
-  optimizers_more_shared, preference_shared, sharded_activations, sharded_spaces | bert, bloom, dbrx, gemma, gpt2,
-  granitemoehybrid, hunyuan_v1_dense, lfm2, llama, ministral3, nemotron_h, neox, opt, phi3
+offload: activations + parallel.sharding: fsdp | 63 | flat_adapters, flat_host, host_activations, met_shared,
+  optimizers_more_shared, preference_shared, sharded_activations, sharded_spaces | afmoe, bert, bloom, dbrx, gemma,
+  gpt2, granitemoehybrid, hunyuan_v1_dense, lfm2, llama, ministral3, nemotron_h, neox, opt, phi3, starcoder2
 offload: activations + parallel.sharding: fsdp-grad-op | 42 | flat_host, host_activations, optimizers_more_shared,
   preference_shared, sharded_activations, sharded_spaces | bert, gemma, gpt2, llama, nemotron, nemotron_h, neox,
   olmo2, opt
@@ -3322,15 +3373,16 @@ offload: activations + precision: amp | 229 | adapted, block_kinds, checkpoints,
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
   minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-offload: activations + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, optimizers_more_shared,
-  preference_shared, sharded_activations | bert, gpt2, llama, ministral3, neox, phi3
+offload: activations + precision: fsdp | 44 | flat_adapters, flat_host, host_activations, met_shared,
+  optimizers_more_shared, preference_shared, sharded_activations | bert, gpt2, llama, ministral3, neox, phi3,
+  starcoder2
 offload: activations + precision: mixed | 146 | checkpoints, host_activations, hosted, images, more_families,
   optimizers_more_shared, pairs, selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl,
   roberta, vit
-offload: activations + precision: pure | 230 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
+offload: activations + precision: pure | 232 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
   host_activations, hosted, images, liger, linear, met, more_families, optimizers_more, other_optimizers, pairs,
-  preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
+  peft_more, preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
   taught_from_file, tiled, tiled_mlp_shared, tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deepseek,
   distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo,
   gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3,
@@ -3353,9 +3405,9 @@ offload: activations + weight_dtype: 16 bits | 25 | adapted, flat_adapters, fuse
   optimizers_more_shared, policy, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba,
   falcon_h1, gemma, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, olmoe
 offload: activations + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | gpt2, mixtral
-offload: gradients + offload: optimizer | 157 | flat_adapters, flat_host, host_activations, preference_zero,
-  sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox,
-  opt, phi, phi3, roberta, t5, vit
+offload: gradients + offload: optimizer | 159 | flat_adapters, flat_host, host_activations, met_shared,
+  preference_zero, sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm,
+  gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: gradients + offload: parameters | 126 | flat_adapters, flat_host, host_activations, preference_zero,
   sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt,
   phi, phi3, roberta, t5, vit
@@ -3366,17 +3418,17 @@ offload: gradients + parallel.sharding: fsdp | 62 | flat_adapters, flat_host, ho
   bloom, gemma, gpt2, llama, neox, opt, phi3, vit
 offload: gradients + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_host, host_activations, sharded_more
   | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-offload: gradients + parallel.sharding: zero1 | 1 | zero_adapters | llama
-offload: gradients + parallel.sharding: zero2 | 13 | host_activations, zero, zero_adapters | gemma, glm, gpt2, llama,
-  phi3, vit
+offload: gradients + parallel.sharding: zero1 | 2 | met_shared, zero_adapters | granitemoehybrid, llama
+offload: gradients + parallel.sharding: zero2 | 14 | host_activations, met_shared, zero, zero_adapters | bert, gemma,
+  glm, gpt2, llama, phi3, vit
 offload: gradients + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
   bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
 offload: gradients + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
   gpt2, llama, opt, roberta
 offload: gradients + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
   gpt2, llama, neox, opt, phi3
-offload: gradients + precision: mixed | 60 | host_activations, preference_zero, zero, zero_adapters, zero_offload |
-  bert, bloom, dbrx, gemma, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+offload: gradients + precision: mixed | 62 | host_activations, met_shared, preference_zero, zero, zero_adapters,
+  zero_offload | bert, bloom, dbrx, gemma, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: gradients + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
   gemma, gemma2, gpt2, llama, neox, vit
 offload: gradients + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
@@ -3392,17 +3444,17 @@ offload: optimizer + parallel.sharding: fsdp | 62 | flat_adapters, flat_host, ho
   bloom, gemma, gpt2, llama, neox, opt, phi3, vit
 offload: optimizer + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_host, host_activations, sharded_more
   | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-offload: optimizer + parallel.sharding: zero1 | 1 | zero_adapters | llama
-offload: optimizer + parallel.sharding: zero2 | 13 | host_activations, zero, zero_adapters | gemma, glm, gpt2, llama,
-  phi3, vit
+offload: optimizer + parallel.sharding: zero1 | 2 | met_shared, zero_adapters | granitemoehybrid, llama
+offload: optimizer + parallel.sharding: zero2 | 14 | host_activations, met_shared, zero, zero_adapters | bert, gemma,
+  glm, gpt2, llama, phi3, vit
 offload: optimizer + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
   bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
 offload: optimizer + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
   gpt2, llama, opt, roberta
 offload: optimizer + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
   gpt2, llama, neox, opt, phi3
-offload: optimizer + precision: mixed | 60 | host_activations, preference_zero, zero, zero_adapters, zero_offload |
-  bert, bloom, dbrx, gemma, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+offload: optimizer + precision: mixed | 62 | host_activations, met_shared, preference_zero, zero, zero_adapters,
+  zero_offload | bert, bloom, dbrx, gemma, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: optimizer + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
   gemma, gemma2, gpt2, llama, neox, vit
 offload: optimizer + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
@@ -3453,11 +3505,11 @@ optimizer: adafactor + precision: amp | 80 | adapted, adapters_more, checkpoints
   optimizers, precisions, preference_shared, random, short_convolutions, state_spaces, suite, torchvision, vision,
   whisper, zeroed_late | bert, clip, deepseek, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral,
   nemotron_h, neox, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
-optimizer: adafactor + precision: pure | 96 | adapter_kinds, adapters_more, block_kinds, checkpoints, flat_parameter,
-  frozen, images, linear, moe, more_families, optimizers, policy, quantized, random, short_convolutions, state_spaces,
-  suite, tiles, torchvision, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granite, lfm2, lfm2_moe,
-  llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, phi, qwen3_next, qwen3_vl, qwen_moe,
-  torchvision_vit, vit
+optimizer: adafactor + precision: pure | 97 | adapter_kinds, adapters_more, block_kinds, checkpoints, flat_parameter,
+  frozen, images, linear, moe, more_families, optimizers, peft_more, policy, quantized, random, short_convolutions,
+  state_spaces, suite, tiles, torchvision, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granite,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, phi, qwen3_next, qwen3_vl,
+  qwen_moe, torchvision_vit, vit
 optimizer: adafactor + quantization: int8 | 2 | adapted, quantized | llava, qwen_moe
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
@@ -3564,17 +3616,17 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
-optimizer: adamw-8bit + precision: amp | 34 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
-  optimizers, policy, precisions, short_convolutions, state_spaces, whisper | bert, distilbert, gpt2,
-  granitemoehybrid, lfm2_moe, llama, mixtral, modernbert, nemotron_h, qwen3_vl, whisper
+optimizer: adamw-8bit + precision: amp | 36 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, whisper | bert, distilbert, gpt2,
+  granitemoehybrid, lfm2_moe, llama, mixtral, modernbert, nemotron_h, olmo2, qwen3_vl, starcoder2, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 3 | images, short_convolutions | lfm2_moe, qwen3_vl
-optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4 | 3 | images, peft_more | qwen3_vl, starcoder2
 optimizer: adamw-8bit + quantization: nf4-double | 4 | images, liger, short_convolutions | lfm2, qwen3_vl
-optimizer: adamw-8bit + weight_dtype: 16 bits | 9 | adapter_kinds, precisions, state_spaces | bert, gpt2,
-  granitemoehybrid, llama
+optimizer: adamw-8bit + weight_dtype: 16 bits | 11 | adapter_kinds, peft_more, precisions, state_spaces | bert, gpt2,
+  granitemoehybrid, llama, olmo2, starcoder2
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 3 | optimizers, state_spaces | falcon_h1, llama
 optimizer: adamw-8bit-paged + packing: true | 1 | state_spaces | falcon_h1
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -4036,10 +4088,10 @@ packing: true + padding: right | 15 | liger, masks, optimizers_more, other_optim
 packing: true + parallel.sharding: fsdp | 2 | optimizers_more_shared, stepped_shared | llama, phi
 packing: true + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared, sharded_spaces, stepped_shared |
   apertus, gpt2, lfm2, llama
-packing: true + precision: amp | 77 | adapted, dbrx, fused_lora, liger, losses_more, masks, optimizers_more,
-  optimizers_more_shared, other_families, other_optimizers, short_convolutions, state_spaces | arcee, bamba, dbrx,
-  deepseek, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj, granitemoehybrid, jamba, lfm2,
-  lfm2_moe, llama, minimax_m2, mistral4, nemotron, nemotron_h, neox, olmo2, qwen_moe, seed_oss
+packing: true + precision: amp | 78 | adapted, dbrx, fused_lora, liger, losses_more, masks, optimizers_more,
+  optimizers_more_shared, other_families, other_optimizers, peft_more, short_convolutions, state_spaces | arcee,
+  bamba, dbrx, deepseek, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj, granitemoehybrid, jamba,
+  lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron, nemotron_h, neox, olmo2, qwen_moe, seed_oss
 packing: true + precision: fsdp | 1 | optimizers_more_shared | gpt2
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
 packing: true + precision: pure | 95 | block_kinds, decoders, liger, linear, losses_more, masks, optimizers_more,
@@ -4050,14 +4102,14 @@ packing: true + precision: pure | 95 | block_kinds, decoders, liger, linear, los
 packing: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
 packing: true + quantization: int8 | 5 | liger, other_optimizers, state_spaces | bamba, ernie4_5, falcon_h1, gemma3,
   llama
-packing: true + quantization: nf4 | 3 | short_convolutions | lfm2, lfm2_moe
+packing: true + quantization: nf4 | 4 | peft_more, short_convolutions | lfm2, lfm2_moe, llama
 packing: true + quantization: nf4-double | 8 | adapted, liger, optimizers_more, other_optimizers, short_convolutions,
   state_spaces | bamba, exaone4, falcon_h1, lfm2, llama, mixtral, phi3
 packing: true + teacher_logprobs | 1 | taught_from_file | llama
 packing: true + tiled_mlp | 2 | other_optimizers | hunyuan_v1_dense, llama
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
-packing: true + weight_dtype: 16 bits | 8 | fused_lora, losses_more, optimizers_more, optimizers_more_shared,
-  other_optimizers | arcee, gpt2, llama
+packing: true + weight_dtype: 16 bits | 9 | fused_lora, losses_more, optimizers_more, optimizers_more_shared,
+  other_optimizers, peft_more | arcee, gpt2, llama
 padding: right + parallel.fsdp_version: 1 | 3 | modernbert_shared | modernbert
 padding: right + parallel.sharding: ddp | 5 | modernbert_shared, preference_shared, replicated | glm4_moe, gpt_neo,
   llama, modernbert
@@ -4111,13 +4163,13 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 241 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 246 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
   older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
   bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox,
   neox under litgpt, olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 76 | flat_adapters, flat_host, flat_parameter,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 77 | flat_adapters, flat_host, flat_parameter,
   met_shared, optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma,
   gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, mixtral, nemotron, neox, olmo2, olmoe, opt,
   phi, qwen3_next, roberta, vit
@@ -4125,11 +4177,11 @@ parallel.fsdp_version: 1 + precision: amp | 65 | dbrx_shared, deberta_v2_shared,
   flat_adapters, flat_host, flat_parameter, met_shared, modernbert_shared, optimizers_more_shared, preference_shared,
   sharded_activations, zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma,
   gemma3, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 113 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, foundry, litgpt_flat, modernbert_shared, optimizers_more_shared, preference_shared,
-  sharded_activations | cohere, dbrx, deberta_v2, electra, falcon under litgpt, gemma2, gemma4, glm, gpt2, gpt_neo,
-  llama, llama under litgpt, modernbert, mpt under llm-foundry, neox, neox under litgpt, olmo, olmoe, opt, phi under
-  litgpt, phi3, qwen3_next
+parallel.fsdp_version: 1 + precision: fsdp | 119 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared,
+  preference_shared, sharded_activations | bert, cohere, dbrx, deberta_v2, electra, falcon under litgpt, gemma2,
+  gemma4, glm, gpt2, gpt_neo, llama, llama under litgpt, modernbert, mpt under llm-foundry, neox, neox under litgpt,
+  olmo, olmoe, opt, phi under litgpt, phi3, qwen3_next
 parallel.fsdp_version: 1 + precision: pure | 92 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, litgpt_flat, met_shared, modernbert_shared, older_releases,
   preference_shared, sharded_activations, zeroed_late_shared | bert, bloom, cohere, dbrx, deberta_v2, distilbert,
@@ -4154,18 +4206,18 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 70 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  fused_lora_shared, modernbert_shared, other_families_shared, preference_shared, replicated, rounded_shared,
-  sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert, dbrx, deberta_v2,
-  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  jamba, llama, minimax_m2, mistral3, modernbert, nemotron_h, olmoe, phi3, qwen3_next, qwen3_vl, stablelm, starcoder2,
-  whisper
+parallel.sharding: ddp + precision: amp | 75 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  fused_lora_shared, modernbert_shared, other_families_shared, peft_more_shared, preference_shared, replicated,
+  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
+  dbrx, deberta_v2, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, jamba, llama, minimax_m2, mistral3, modernbert, nemotron_h, olmoe, phi3, qwen3_next,
+  qwen3_vl, stablelm, starcoder2, whisper
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 88 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  modded, modded_compiled, modernbert_shared, older_releases, preference_shared, replicated, sharded_activations,
-  sharded_bits, tiled_mlp_shared, zeroed_late_shared | bamba, bert, dbrx, deberta_v2, distilbert, electra, falcon,
-  gemma, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mixtral, modded_nanogpt under
-  modded-nanogpt, modernbert, mpt, olmo2, opt, qwen3_vl, qwen_moe
+parallel.sharding: ddp + precision: pure | 90 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  modded, modded_compiled, modernbert_shared, older_releases, peft_more_shared, preference_shared, replicated,
+  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bamba, bert, dbrx, deberta_v2, distilbert,
+  electra, falcon, gemma, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mixtral, modded_nanogpt
+  under modded-nanogpt, modernbert, mpt, olmo2, opt, qwen3_vl, qwen_moe
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
@@ -4179,33 +4231,33 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 201 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 205 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt, met_shared,
-  modernbert_shared, optimizers_more_shared, preference_shared, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, whisper_shared,
-  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
-  vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 483 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  modernbert_shared, optimizers_more_shared, peft_more_shared, preference_shared, replicas, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared,
+  whisper_shared, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, modernbert,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, vit, whisper
+parallel.sharding: fsdp + precision: fsdp | 491 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
-  met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, preference_shared, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus,
-  arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-parallel.sharding: fsdp + precision: pure | 346 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared,
+  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared |
+  afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt,
+  llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
+parallel.sharding: fsdp + precision: pure | 347 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
-  litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, preference_shared, replicas, rounded_shared,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  stepped_shared, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, peft_more_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, stepped_shared, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared
+  | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, mistral3, mixtral, mllama,
   modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
@@ -4229,10 +4281,10 @@ parallel.sharding: fsdp-grad-op + precision: amp | 65 | flat_adapters, flat_host
   fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
   sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert,
   cohere, gemma, gemma2, gemma3, gpt2, llama, mixtral, nemotron, opt, qwen_moe, roberta, stablelm, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 90 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, optimizers_more_shared, preference_shared, replicas,
-  rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba,
-  bert, cohere, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama,
+parallel.sharding: fsdp-grad-op + precision: fsdp | 91 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
+  replicas, rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee,
+  bamba, bert, cohere, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama,
   nemotron, neox, olmoe, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 parallel.sharding: fsdp-grad-op + precision: pure | 92 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, met_shared, preference_shared, rounded_shared,
@@ -4250,24 +4302,26 @@ parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llam
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 19 | flat_adapters, fully_shard_more, fused_lora_shared,
   optimizers_more_shared, sharded_bits, sharded_spaces | bamba, gpt2, llama
 parallel.sharding: fsdp-grad-op + zero_grad: before-backward | 1 | optimizers_more_shared | llama
-parallel.sharding: zero1 + precision: mixed | 90 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+parallel.sharding: zero1 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom,
-  dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral,
-  modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 + precision: mixed | 107 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero,
-  tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+  dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  granitemoehybrid, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
+  whisper
+parallel.sharding: zero2 + precision: mixed | 117 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
+  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra,
+  falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral,
+  modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit,
+  whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 247 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, preference_zero,
-  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+parallel.sharding: zero3 + precision: mixed | 256 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
+  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
@@ -4280,46 +4334,46 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 105 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
-  met, optimizers_more, other_optimizers, pairs, pairs_beside, quantized, short_convolutions, state_spaces, whisper |
-  bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe,
-  llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  stablelm, t5, whisper
-precision: amp + quantization: nf4 | 172 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+precision: amp + quantization: int8 | 106 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+  met, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions, state_spaces,
+  whisper | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2,
+  lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, stablelm, t5, whisper
+precision: amp + quantization: nf4 | 176 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
   deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert,
-  older_releases, other_families, other_optimizers, pairs, pairs_beside, quantized, sharded_bits, short_convolutions,
-  state_spaces, taught_from_file, virtual_tokens, whisper | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
-  glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llava, minimax_m2,
-  ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-precision: amp + quantization: nf4-double | 117 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
+  older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more, quantized, sharded_bits,
+  short_convolutions, state_spaces, taught_from_file, virtual_tokens, whisper | apertus, arcee, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+precision: amp + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
-  other_optimizers, pairs, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled | apertus, arcee,
-  bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5
+  other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
+  apertus, arcee, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5
 precision: amp + teacher_logprobs | 3 | taught_from_file | llama
 precision: amp + tiled_mlp | 57 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma2, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
-precision: amp + trained_blocks: badam | 9 | policy, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid,
-  llama, nemotron_h, neox
+precision: amp + trained_blocks: badam | 10 | peft_more, policy, state_spaces, turns | bamba, falcon_h1, gemma,
+  granitemoehybrid, llama, nemotron_h, neox
 precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces, turns | llama, mixtral, nemotron_h,
   phi, phi3, qwen3_next
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 975 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+precision: amp + weight_dtype: 16 bits | 987 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger,
   linear, losses_more, met, modernbert, more_families, older_releases, optimizers, optimizers_more,
-  optimizers_more_shared, other_optimizers, pairs, pairs_beside, policy, precisions, preference_shared, quantized,
-  rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
-  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared,
+  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled,
+  tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4, llava, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 precision: amp + zero_grad: before-backward | 24 | optimizers_more, optimizers_more_shared, other_optimizers,
   whisper, zeroed_late, zeroed_late_shared | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, qwen3_next,
   whisper
@@ -4349,16 +4403,16 @@ precision: pure + qat: mxfp4 | 7 | rounded | granite, llama, qwen_moe
 precision: pure + qat: nvfp4 | 3 | rounded | llama, neox
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 53 | adapter_kinds, adapters, dbrx, deberta_v2, distilbert, electra, images,
-  liger, met, modernbert, optimizers_more, other_optimizers, pairs, preference_shared, quantized, short_convolutions,
-  state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5, falcon_h1, gemma2, gemma3,
-  glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, modernbert, mpt, neox, olmo, phi, phi3, qwen3_vl,
-  t5, whisper
-precision: pure + quantization: nf4 | 99 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
-  older_releases, optimizers_more, pairs, pairs_beside, policy, quantized, sharded_bits, short_convolutions,
-  state_spaces, tiled, tiles | arcee, bart, bert, bloom, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava, mistral3,
-  mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: int8 | 54 | adapter_kinds, adapters, dbrx, deberta_v2, distilbert, electra, images,
+  liger, met, modernbert, optimizers_more, other_optimizers, pairs, peft_more, preference_shared, quantized,
+  short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, modernbert, mpt, neox,
+  olmo, phi, phi3, qwen3_vl, t5, whisper
+precision: pure + quantization: nf4 | 100 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
+  older_releases, optimizers_more, pairs, pairs_beside, peft_more, policy, quantized, sharded_bits,
+  short_convolutions, state_spaces, tiled, tiles | arcee, bart, bert, bloom, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava,
+  mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 74 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
   litgpt, older_releases, optimizers_more, other_optimizers, pairs, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, stepped_shared, virtual_tokens, whisper | bart, bloom, exaone4, falcon, falcon
@@ -4367,8 +4421,8 @@ precision: pure + quantization: nf4-double | 74 | adapted, adapter_kinds, adapte
 precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
 precision: pure + tiled_mlp | 10 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, ernie4_5, gemma,
   hunyuan_v1_dense, llama, olmo, olmo2, seed_oss
-precision: pure + trained_blocks: badam | 16 | other_optimizers, policy, short_convolutions, state_spaces, turns |
-  bamba, lfm2, llama, nemotron_h, neox, phi, phi3
+precision: pure + trained_blocks: badam | 17 | other_optimizers, peft_more, policy, short_convolutions, state_spaces,
+  turns | bamba, lfm2, llama, nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 13 | other_optimizers, sharded_more, short_convolutions, state_spaces, turns
   | electra, gemma, lfm2, mamba, nemotron_h, neox, olmo2, phi, phi3
 precision: pure + transformers_version: experts as modules | 34 | older_releases | mixtral, olmoe, qwen_moe
@@ -4393,16 +4447,16 @@ quantization: int8 + zero_grad: before-backward | 2 | optimizers_more | llama
 quantization: nf4 + teacher_logprobs | 1 | taught_from_file | llama
 quantization: nf4 + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4 + transformers_version: older code | 6 | older_releases | falcon, mixtral, olmoe, qwen_moe
-quantization: nf4 + weight_dtype: 16 bits | 80 | adapter_kinds, adapters, block_kinds, decoders, flat_adapters,
-  fused_lora, linear, older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
+quantization: nf4 + weight_dtype: 16 bits | 83 | adapter_kinds, adapters, block_kinds, decoders, flat_adapters,
+  fused_lora, linear, older_releases, pairs, peft_more, quantized, sharded_bits, sharded_more, short_convolutions,
   taught_from_file, virtual_tokens | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm,
   gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron, neox, olmo, olmoe,
-  opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm
+  opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2
 quantization: nf4-double + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4-double + transformers_version: older code | 9 | older_releases | falcon, mixtral, olmoe, qwen_moe
-quantization: nf4-double + weight_dtype: 16 bits | 65 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora,
-  fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+quantization: nf4-double + weight_dtype: 16 bits | 66 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora,
+  fused_lora_shared, linear, met, peft_more, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
 teacher_logprobs + weight_dtype: 16 bits | 2 | taught_from_file | llama
 tiled_mlp + weight_dtype: 16 bits | 18 | tiled_mlp, tiled_mlp_shared | apertus, gpt_neo, granite, llama, ministral3,
