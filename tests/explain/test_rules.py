@@ -16,7 +16,7 @@ from vramplan.replay.rules import is_rule, public_name, read, rooms, rules_of
 
 PACKAGE = Path(__file__).resolve().parents[2] / "vramplan"
 # what other rules are made of, and what is no operator
-HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded", "sorting_bytes"}
+HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded", "sorting_bytes", "embedding", "rows_of_table"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from vramplan.replay.kernels import Launches
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.models import family, iteration_of
 from vramplan.replay.models.parts import kept_of_samples, takes_samples_apart
-from vramplan.replay.observers import Release, Sharding
+from vramplan.replay.observers import Release, Sharding, Trained
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
@@ -267,6 +267,7 @@ class Iteration:
         if self.setup.before_last:
             record.end_before("backward" if self.setup.before_last == FORWARD else "step")
         tape.dismiss(Sharding)
+        tape.dismiss(Trained)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it

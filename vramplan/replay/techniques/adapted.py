@@ -45,6 +45,8 @@ HEAD_LAYER = "lm_head"
 TIED_HEAD = f"{HEAD_LAYER}.weight"
 """What the head of a language model is called where it is tied to the embeddings."""
 
+TABLE_AXES = 2  # of a table: the first weight of an image model's embeddings is of a convolution
+
 
 class Adapted(Trained):
     """A frozen model with an adapter: what is trained, and what becomes of its linear layers.
@@ -156,7 +158,7 @@ class Adapted(Trained):
             return
         self.found_table, tape, adapter = True, parameter.tape, self.adapter
         name = parameter.name.removesuffix(".weight")
-        if self.is_saved(tape, parameter.name) or self.makes_original:
+        if self.is_saved(tape, parameter.name) or self.makes_original or len(parameter.shape) != TABLE_AXES:
             return
         dtype = DTYPES[adapter.dtype]
         with tape.building(OWN):
@@ -166,7 +168,8 @@ class Adapted(Trained):
                 self.own_places += [(size, 1) for size in tokens.places]
             elif is_end(name, self.targets):
                 self.table_adapter = LoraTable(tape, name, parameter, adapter.rank, dtype)
-        self.adapted_table = parameter
+        if self.table_adapter is not None:
+            self.adapted_table = parameter
 
     def table(self, weight: Parameter) -> Callable[[Tensor, Parameter, Tensor | None], Tensor] | None:
         """What runs in place of the table of the tokens."""
