@@ -41,7 +41,7 @@ def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None,
     """
     decision = chosen_for(job, replays)
     is_estimated = closer_from is None and is_worth_a_look(decision)
-    decision = looked_at(decision, closer_from, whole_ladder=False)
+    decision = looked_at(decision, closer_from, whole_ladder=False, surely=not of_misfits)
     judge, rung, judged = decision.judge, decision.choice.rung, decision.judged
     looks = of_misfits or rung.verdict == FITS
     if looks and not rung.largest_micro_batch_size:
