@@ -11,7 +11,20 @@ from fnmatch import fnmatchcase
 import pytest
 
 from tests.measured.own import ran
-from tests.measured.rates import LATER, NEW, PAGE, accuracy, all_rates, by_source, counted, in_range, rates, written
+from tests.measured.rates import (
+    FIRST_THIRD,
+    LATER,
+    NEW,
+    PAGE,
+    THIRD,
+    accuracy,
+    all_rates,
+    by_source,
+    counted,
+    in_range,
+    rates,
+    written,
+)
 from vramplan.planner.time import fitted
 from vramplan.results.listings.rates import RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
@@ -57,6 +70,26 @@ def test_rates_of_new_sources_are_near_and_in_order(file: str) -> None:
     assert stats.order is not None
     assert stats.errors.median <= EXTRAPOLATED_MEDIAN
     assert stats.order >= EXTRAPOLATED_ORDER
+
+
+@pytest.mark.sweep
+@pytest.mark.truth
+def test_rates_of_the_third_set_are_in_order_and_no_worse_than_at_first() -> None:
+    """They are further off than those of the other sets; a constant utilisation is much worse."""
+    found = RateSummary.of(rates(THIRD))
+    stats = found.extrapolated
+    assert stats.errors.median is not None
+    assert found.constant.errors.median is not None
+    assert 100 * stats.errors.median <= FIRST_THIRD["median"] + 0.05
+    assert stats.errors.median < found.constant.errors.median / 2
+    assert (stats.order or 0) >= EXTRAPOLATED_ORDER
+    assert 100 * in_range(rates(THIRD), EXTRAPOLATED) >= FIRST_THIRD["in_range"] - 0.05
+
+
+@pytest.mark.sweep
+@pytest.mark.contract
+def test_no_constant_follows_from_the_third_set() -> None:
+    assert counted(rates(THIRD)) == rates(THIRD)
 
 
 @pytest.mark.sweep
