@@ -55,7 +55,6 @@ WHY = {
 """Why peaks of the second set lie outside, as far as it is known, by their names."""
 WHY_THIRD = {
     "peft-mm-boft": "PEFT makes it with an extension for CUDA where it finds a compiler, which is not counted",
-    "sftrec-7b-megatron-tp2": "the source contradicts itself: with selective recomputation it took more, 41.8 GB",
     "ligerhf-gemma-*": "20 steps hold no batch of 512 tokens; weights, gradients and moments in fp32 alone take 34 GB",
     "atorch-7b-fsdp-*": "12.8 GiB (13.3 with LoRA) are missing on 8 to 64 devices alike, perhaps keys and values, "
     "which its loop lets the model return beside checkpoints; what devices share is right to the megabyte",
