@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -233,15 +233,8 @@ def files_in(kind: Kind, folders: Iterable[Path]) -> dict[str, Path]:
     """The same in these folders alone."""
     found: dict[str, Path] = {}
     for directory in folders:
-        try:
-            entries = sorted(os.listdir(directory / kind))
-        except OSError:
-            continue
-        folder = directory / kind
-        for entry in entries:
-            stem, suffix = os.path.splitext(entry)
-            if suffix in SUFFIXES and not stem.startswith("."):
-                found.setdefault(slug(stem), folder / entry)
+        for stem, file in _files_of(os.path.join(directory, kind)).items():
+            found.setdefault(stem, file.path)
     return found
 
 
@@ -257,20 +250,21 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
             for suffix in SUFFIXES:
                 if os.path.isfile(beginning + suffix):  # unlike Path.is_file, false for a name that is too long
                     return _named(load, Path(beginning + suffix))
-    by_name = files_in(kind, folders)
+    by_name: dict[str, _File] = {}
+    for directory in folders:
+        for stem, file in _files_of(os.path.join(directory, kind)).items():
+            by_name.setdefault(stem, file)
     if wanted in by_name:  # spelt with capitals or underscores on the disk
-        return _named(load, by_name[wanted])
+        return _named(load, by_name[wanted].path)
     broken: InputError | None = None
     # as a value of its own may be spelt in the file; to search the text is a hundred times cheaper than to parse it
-    spelling = re.compile(_BEFORE + re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER, re.IGNORECASE)
-    words = wanted.split("-")
-    texts = [(path, _text(path)) for path in by_name.values()]
-    for path, text in texts:
-        low = _lower(text)  # to look for a plain word is a hundred times cheaper again
-        if not all(word in low for word in words) or not spelling.search(text):
+    value = re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER
+    end, whole = re.compile(value), re.compile(_BEFORE + value)  # the first begins with letters: ten times quicker
+    for file in by_name.values():
+        if not end.search(file.low) or not whole.search(file.low):
             continue
         try:
-            profile = _named(load, path)
+            profile = _named(load, file.path)
         except InputError as error:
             broken = broken or error
             continue
@@ -278,28 +272,47 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
             return profile
     if broken is not None:
         raise broken
-    same = _with_other_dashes(wanted, by_name, texts)
+    same = _with_other_dashes(wanted, by_name)
     return None if same is None else _named(load, same)
 
 
-def _with_other_dashes(wanted: str, by_name: dict[str, Path], texts: Sequence[tuple[Path, str]]) -> Path | None:
+def _with_other_dashes(wanted: str, by_name: dict[str, _File]) -> Path | None:
     """The only profile whose name or alias is `wanted` but for dashes: `gpt-2` and `gpt2xl`."""
     plain = _without_dashes(wanted)
-    found = {path for stem, path in by_name.items() if _without_dashes(stem) == plain}
-    found = found or {path for path, text in texts if plain in _undashed(text)}
+    found = {file.path for stem, file in by_name.items() if _without_dashes(stem) == plain}
+    found = found or {file.path for file in by_name.values() if plain in file.undashed}
     return found.pop() if len(found) == 1 else None
 
 
-# A session asks for names again and again, and texts are those that it keeps: their hashes are known.
-@lru_cache(maxsize=512)
-def _lower(text: str) -> str:
-    return text.lower()
+class _File:
+    """A file of a folder of profiles: its text in small letters, and its aliases, when somebody asks for them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def low(self) -> str:
+        return _text(self.path).lower()
+
+    @cached_property
+    def undashed(self) -> frozenset[str]:
+        """The aliases without dashes."""
+        return frozenset(_without_dashes(slug(alias)) for alias in aliases_in(_text(self.path)))
 
 
-@lru_cache(maxsize=512)
-def _undashed(text: str) -> frozenset[str]:
-    """The aliases in the text of a profile, without dashes."""
-    return frozenset(_without_dashes(slug(alias)) for alias in aliases_in(text))
+@once
+def _files_of(folder: Path | str) -> dict[str, _File]:
+    """The profile files of one folder by name."""
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:
+        return {}
+    found: dict[str, _File] = {}
+    for entry in entries:
+        stem, suffix = os.path.splitext(entry)
+        if suffix in SUFFIXES and not stem.startswith("."):
+            found.setdefault(slug(stem), _File(Path(folder, entry)))
+    return found
 
 
 def _without_dashes(name: str) -> str:

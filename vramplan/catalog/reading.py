@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
+from stat import S_ISDIR
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -25,13 +26,13 @@ _open: ContextVar[FileMemo | None] = ContextVar("files", default=None)
 class FileMemo:
     """What was made of files, by the function that made it and the path. It keeps the most recently used.
 
-    A file is read again when its time of modification, its size or the file behind the path is another. What could not
-    be read is not kept. Threads may share it. Who gets a value must not change it.
+    A file is read again when its time of modification, its size or the file behind the path is another, and a folder
+    when a file in it is. What could not be read is not kept. Threads may share it. Who gets a value must not change it.
     """
 
     def __init__(self, most_files: int = MOST_FILES) -> None:
         self.most_files = most_files
-        self._known: OrderedDict[tuple[Any, str], tuple[tuple[int, ...], Any]] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, str], tuple[tuple[Any, ...], Any]] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -58,12 +59,19 @@ class FileMemo:
         return value
 
 
-def _state(path: str) -> tuple[int, ...] | None:
-    """What is another when a file has changed; None where there is none."""
+def _state(path: str) -> tuple[Any, ...] | None:
+    """What is another when a file has changed, or a file in a folder; None where there is none."""
     try:
         found = os.stat(path)
+        if not S_ISDIR(found.st_mode):
+            return _numbers(found)
+        with os.scandir(path) as entries:
+            return tuple((entry.name, *_numbers(entry.stat())) for entry in entries)
     except (OSError, ValueError):  # ValueError: a NUL in the name
         return None
+
+
+def _numbers(found: os.stat_result) -> tuple[int, ...]:
     # the time of the last change of its inode too, as a file that may be read again has the old time of modification
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
 
