@@ -165,16 +165,16 @@ def shipped_file(kind: Kind, name: str) -> Path | None:
 def shipped_called(kind: Kind, name: str) -> str | None:
     """The name of the shipped profile with that name or alias; None if there is none."""
     wanted = slug(name)
-    for stem, path in files_in(kind, shipped_dirs()).items():
-        if stem == wanted or wanted in map(slug, aliases_in(_text(path))):
+    for stem, file in _files(kind, shipped_dirs()).items():
+        if stem == wanted or wanted in map(slug, file.aliases):
             return stem
     return None
 
 
 def is_part_of_a_name(kind: Kind, text: str) -> bool:
     """Whether a shipped profile has the text in its name or an alias."""
-    found = files_in(kind, shipped_dirs()).items()
-    return any(is_in_a_name(text, (stem, *aliases_in(_text(path)))) for stem, path in found)
+    found = _files(kind, shipped_dirs()).items()
+    return any(is_in_a_name(text, (stem, *file.aliases)) for stem, file in found)
 
 
 def is_in_a_name(text: str, names: Iterable[str]) -> bool:
@@ -231,10 +231,20 @@ def files(kind: Kind, dirs: Sequence[Path]) -> dict[str, Path]:
 
 def files_in(kind: Kind, folders: Iterable[Path]) -> dict[str, Path]:
     """The same in these folders alone."""
-    found: dict[str, Path] = {}
+    return {stem: file.path for stem, file in _files(kind, folders).items()}
+
+
+def aliases_by_name(kind: Kind, dirs: Sequence[Path]) -> dict[str, tuple[str, ...]]:
+    """Of every profile file by name, the `aliases_in` it."""
+    return {stem: file.aliases for stem, file in _files(kind, searched(dirs)).items()}
+
+
+def _files(kind: Kind, folders: Iterable[Path]) -> dict[str, _File]:
+    found: dict[str, _File] = {}
     for directory in folders:
-        for stem, file in _files_of(os.path.join(directory, kind)).items():
-            found.setdefault(stem, file.path)
+        of_folder = _shipped_files if directory in _shipped_dirs() else _own_files
+        for stem, file in of_folder(os.path.join(directory, kind)).items():
+            found.setdefault(stem, file)
     return found
 
 
@@ -250,10 +260,7 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
             for suffix in SUFFIXES:
                 if os.path.isfile(beginning + suffix):  # unlike Path.is_file, false for a name that is too long
                     return _named(load, Path(beginning + suffix))
-    by_name: dict[str, _File] = {}
-    for directory in folders:
-        for stem, file in _files_of(os.path.join(directory, kind)).items():
-            by_name.setdefault(stem, file)
+    by_name = _files(kind, folders)
     if wanted in by_name:  # spelt with capitals or underscores on the disk
         return _named(load, by_name[wanted].path)
     broken: InputError | None = None
@@ -285,23 +292,28 @@ def _with_other_dashes(wanted: str, by_name: dict[str, _File]) -> Path | None:
 
 
 class _File:
-    """A file of a folder of profiles: its text in small letters, and its aliases, when somebody asks for them."""
+    """A file of a folder of profiles, and of its text what names are looked for in, when somebody looks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def low(self) -> str:
+        """The text in small letters."""
         return _text(self.path).lower()
+
+    @cached_property
+    def aliases(self) -> tuple[str, ...]:
+        """The `aliases_in` the text."""
+        return tuple(aliases_in(_text(self.path)))
 
     @cached_property
     def undashed(self) -> frozenset[str]:
         """The aliases without dashes."""
-        return frozenset(_without_dashes(slug(alias)) for alias in aliases_in(_text(self.path)))
+        return frozenset(_without_dashes(slug(alias)) for alias in self.aliases)
 
 
-@once
-def _files_of(folder: Path | str) -> dict[str, _File]:
+def _of_folder(folder: Path | str) -> dict[str, _File]:
     """The profile files of one folder by name."""
     try:
         entries = sorted(os.listdir(folder))
@@ -313,6 +325,10 @@ def _files_of(folder: Path | str) -> dict[str, _File]:
         if suffix in SUFFIXES and not stem.startswith("."):
             found.setdefault(slug(stem), _File(Path(folder, entry)))
     return found
+
+
+_own_files = once(_of_folder)
+_shipped_files = cache(_of_folder)  # as the program itself, what comes with it is not looked at again
 
 
 def _without_dashes(name: str) -> str:
@@ -363,11 +379,6 @@ def load_all(
 
 def _natural(name: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def aliases_of(path: Path) -> list[str]:
-    """`aliases_in` a file."""
-    return aliases_in(_text(path))
 
 
 @once

@@ -195,15 +195,12 @@ def profiles_by_name(dirs: Sequence[Path] = ()) -> dict[str, str]:
 
     A name goes before an alias, and an alias before the end of another one. The files are not parsed for it.
     """
-    aliases = [
-        (alias.lower(), stem)
-        for stem, path in locate.files("models", dirs).items()
-        for alias in locate.aliases_of(path)
-    ]
+    known = locate.aliases_by_name("models", dirs)
+    aliases = [(alias.lower(), stem) for stem, others in known.items() for alias in others]
     ends: dict[str, str] = {}
     for alias, stem in aliases:
         ends.setdefault(alias.rsplit("/", 1)[-1], stem)
-    return {**ends, **dict(aliases), **{stem.lower(): stem for stem in locate.files("models", dirs)}}
+    return {**ends, **dict(aliases), **{stem.lower(): stem for stem in known}}
 
 
 def of_bases(name: str) -> list[str]:

@@ -59,6 +59,12 @@ def load_model_profile(path: Path | str) -> ModelProfile:
     return _profile(profile.open_profile(Path(path)))
 
 
+@once
+def load_model_shape(path: Path | str) -> ModelShape:
+    """The shape of a model profile. Raises InputError with every problem of the file."""
+    return load_model_profile(path).shape()
+
+
 def find_model_profile(name: str, dirs: Sequence[Path] = (), *, base_dir: Path | None = None) -> ModelProfile:
     """The model profile with that name or alias, or at that path. Raises InputError, with near matches."""
     if locate.is_path(name):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.instances import instance_named, instance_names
-from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
+from vramplan.catalog.locate import LABELS, Kind, aliases_by_name, files, slug
 from vramplan.catalog.model_names import BASES
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
@@ -35,7 +35,7 @@ NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, o
 
 def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     """The problem of a name that nothing has, with the nearest names and aliases as a hint."""
-    by_name = files(kind, dirs)
+    by_name = aliases_by_name(kind, dirs)
     names = list(by_name)
     label = LABELS[kind]
     hint = _of_instance(name, dirs) if kind == "gpus" else None
@@ -168,7 +168,7 @@ def _either(names: Sequence[str]) -> str:
     return "did you mean " + " or ".join(names) + "?"
 
 
-def _named_by_words(by_name: Mapping[str, Path]) -> dict[str, str]:
+def _named_by_words(by_name: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Of each name and alias, the name of its profile: one that is a name itself is no alias of another."""
-    aliases = {slug(alias): name for name, path in by_name.items() for alias in aliases_of(path)}
+    aliases = {slug(alias): name for name, others in by_name.items() for alias in others}
     return aliases | {name: name for name in by_name}

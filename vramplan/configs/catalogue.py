@@ -91,7 +91,7 @@ class Catalogue:
         found: list[tuple[bool, float, str]] = []
         for profile in models.list_models(self.folders, []):
             with suppress(InputError):
-                other = profile.shape()
+                other = models.load_model_shape(profile.file)
                 if other.name != sizes.get("name"):
                     found.append((other.task != sizes.get("task", "lm"), _distance(sizes, other), profile.name))
         return [name for *_, name in sorted(found)]
@@ -101,7 +101,7 @@ class Catalogue:
         found = []
         for profile in models.list_models(self.folders, []):
             with suppress(InputError):
-                if profile.shape().family in families:
+                if models.load_model_shape(profile.file).family in families:
                     found.append(profile.name)
         return found
 
@@ -110,7 +110,7 @@ class Catalogue:
         best: tuple[Any, ...] | None = None
         for profile in models.list_models(self.folders, []):
             try:
-                shape = profile.shape()
+                shape = models.load_model_shape(profile.file)
             except InputError:
                 continue
             if not _alike(shape, sizes):
