@@ -10,27 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.compare import jobs, path_of
+from tests.oracle.compare import path_of
 from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
 from tests.traces.parts import PARTS
-from tests.traces.rigs import (
-    BETWEEN_STEPS,
-    RIGS,
-    WITHOUT,
-    pinned,
-    python_of,
-    recorded_of,
-    row_names,
-    set_up,
-    source_of,
-)
+from tests.traces.rigs import RIGS, WITHOUT, pinned, python_of, row_names, set_up, source_of
 from vramplan.engines.deepspeed import walk
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.measure import refusals
 from vramplan.options import table
-from vramplan.results.measure import TRACE
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = json.loads(composed_page.KEPT.read_text("utf-8"))
@@ -76,21 +64,6 @@ def test_a_rig_asks_for_no_further_index_where_its_own_have_everything(
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("file", RIGS["transformers"].files)
-def test_rows_that_the_first_rig_has_no_loop_for_are_named(file: str) -> None:
-    """By what its loop refuses; another rig may have them."""
-    of_other_rigs = {"quantization", "model"}  # weights of GPTQ, and ChatGLM
-    keys: set[str | None] = set()
-    for row in jobs(file):
-        try:
-            refusals.check(row, TRACE)
-        except InputError as error:
-            keys |= {one.key for one in error.problems}
-    named = any(f"{file}.json" in where.replace(",", " ").split() for where in WITHOUT.values())
-    assert (keys - of_other_rigs != set()) == named, keys
-
-
-@pytest.mark.contract
 @pytest.mark.parametrize("file", row_names())
 def test_a_file_of_rows_names_the_rig_its_versions_and_its_command(file: str) -> None:
     with path_of(file).open(encoding="utf-8") as opened:
@@ -106,14 +79,6 @@ def test_a_file_of_parts_names_them_too(file: str) -> None:
     assert any(file in rig.files for rig in RIGS.values())
     source = json.loads(path_of(file).read_text("utf-8"))["source"]
     assert source == source_of(file), "stale: run python -m tests.traces sources"
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize("file", BETWEEN_STEPS)
-def test_a_row_of_what_runs_between_steps_is_compared_by_its_own_peak(file: str) -> None:
-    for row in jobs(file):
-        what = "evaluation" if row.eval_batch_size is not None else "generation"
-        assert recorded_of(row) == {what: row.case["measured"]["peak_bytes"]}
 
 
 @pytest.mark.contract
