@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -111,11 +112,16 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@cache  # a program may invoke commands many times, as the tests do
+def _command() -> Any:
+    return typer.main.get_command(app)
+
+
 def _run(words: list[str]) -> int:
     try:
         if COMPLETE in os.environ:
             return _offer(words)
-        result = typer.main.get_command(app).main(args=words, prog_name="vramplan", standalone_mode=False)
+        result = _command().main(args=words, prog_name="vramplan", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SystemExit as stopped:  # how click ends when the reader of our output went away
         if isinstance(stopped.__context__, BrokenPipeError):
@@ -144,7 +150,7 @@ def _offer(words: list[str]) -> int:
     """What a shell asks for at TAB: whatever is wrong, nothing else may be on stdout."""
     answer = named("vramplan.cli.completion:answer")
     try:
-        write(answer(os.environ[COMPLETE], words, typer.main.get_command(app)))
+        write(answer(os.environ[COMPLETE], words, _command()))
     except InputError as error:
         say(f"error: {error}")
         return ExitCode.BAD_INPUT
