@@ -80,11 +80,7 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None if there is none."""
         cmd_name = OTHER_NAMES.get(cmd_name, cmd_name)
-        if cmd_name not in COMMANDS:
-            return None
-        if cmd_name not in self.commands:
-            self.commands[cmd_name] = build(cmd_name)
-        return self.commands[cmd_name]
+        return build(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As click does; an unknown name is compared with all names."""
