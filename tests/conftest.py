@@ -6,7 +6,8 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,25 @@ def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:
     stack = ExitStack()
     stack.enter_context(context)
     return stack.close
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several processes each begins to import the test files at another place, and finds what others have compiled.
+
+    All of them need all files, and assertions are rewritten in them, which takes longer than everything else that
+    collecting does. Whatever an import raises, the collector meets again and tells.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    root = session.config.rootpath
+    given = [root / argument.partition("::")[0] for argument in session.config.args]
+    files = [file for path in given for file in (sorted(path.rglob("test_*.py")) if path.is_dir() else [path])]
+    names = [".".join(file.relative_to(root).with_suffix("").parts) for file in files if file.is_relative_to(root)]
+    first = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for name in (*names[first:], *names[:first]):
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(name)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
