@@ -75,6 +75,31 @@ def test_a_name_reads_one_file(tree: Path, opened: list[str]) -> None:
         assert [Path(file).name for file in opened if file.endswith(".yaml")] == ["card.yaml"]
 
 
+def test_a_session_looks_at_a_folder_once_and_again_when_a_file_in_it_is_another(tree: Path) -> None:
+    folder, shipped = tree / "mine/gpus", locate._shipped_dirs()[0] / "gpus"
+    with reading.opened(reading.FileMemo()):
+        assert locate._own_files(folder) is locate._own_files(folder)
+        assert gpus.match_gpu("mine-alias", [tree / "mine"]) is None
+        (folder / "mine.yaml").write_text(GPU.format(name="mine"))
+        assert gpus.match_gpu("mine-alias", [tree / "mine"]) is not None
+        (folder / "mine.yaml").write_text(GPU.format(name="mine").replace("mine-alias", "another"))
+        assert gpus.match_gpu("mine-alias", [tree / "mine"]) is None
+        assert gpus.match_gpu("another", [tree / "mine"]) is not None
+        (folder / "mine.yaml").unlink()
+        assert gpus.match_gpu("another", [tree / "mine"]) is None
+    assert locate._shipped_files(shipped) is locate._shipped_files(shipped)
+
+
+def test_the_shape_of_a_profile_is_read_again_when_its_file_is_another(tree: Path) -> None:
+    path = tree / "mine/models/net.yaml"
+    with reading.opened(reading.FileMemo()):
+        for layers in (3, 21):
+            path.write_text(MODEL.format(name="net", layers=layers))
+            shape = models.load_model_shape(path)
+            assert shape.layers == layers
+            assert models.load_model_shape(path) is shape
+
+
 @pytest.mark.parametrize("alias", ["card-alias", "Card_Alias", "tesla card", "Tesla-CARD"])
 def test_an_alias_finds_the_profile(tree: Path, alias: str) -> None:
     assert gpus.find_gpu(alias).name == "card"
