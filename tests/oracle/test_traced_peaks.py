@@ -105,6 +105,7 @@ UNDECLARED = {
     "virtual_tokens",
     "tiled",
     *("other_families", "other_families_shared", "other_families_zero"),
+    "named_types",
 }
 """Files of rows that do not say how many parameters their models have."""
 

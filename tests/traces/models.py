@@ -78,6 +78,8 @@ EXPERTS = (
     "minimax_m2",
     "afmoe",
     "jamba",
+    "ernie4_5_moe",
+    "hunyuan_v1_moe",
 )
 """The types with mixtures of experts."""
 
@@ -85,6 +87,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {"vocab_size": 1003, "n_positions": 128, "n_embd": 96, "n_layer": 5, "n_head": 6},
     "llama": GROUPED,
     "mistral": GROUPED,
+    "internlm3": {**GROUPED, "head_dim": 16},
     "qwen2": GROUPED,
     "qwen3": {**GROUPED, "head_dim": 16},
     "bert": {**DEEP, "pad_token_id": 0},
@@ -182,6 +185,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "cohere2": {**GROUPED, "tie_word_embeddings": True, "sliding_window": 16},
     "cohere": {**GROUPED, "tie_word_embeddings": True},
     "ernie4_5": {**GROUPED, "head_dim": 16},
+    "ernie4_5_moe": {**GROUPED, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 2}
+    | {"moe_intermediate_size": 48, "moe_layer_start_index": 1},
+    "hunyuan_v1_moe": {**GROUPED, "head_dim": 16, "num_experts": 4, "moe_topk": 2},
     "exaone4": {**GROUPED, "sliding_window": 16},
     "stablelm": {**GROUPED, "partial_rotary_factor": 0.25},
     "nemotron": GROUPED,

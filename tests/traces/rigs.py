@@ -75,6 +75,7 @@ TRANSFORMERS = Rig(
             "electra",
             "modernbert",
             "other_families",
+            "named_types",
             "virtual_tokens",
         ),
         "optimizers_more",

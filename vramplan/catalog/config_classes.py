@@ -116,6 +116,9 @@ FAMILY_OF = {
     "mamba": "mamba",
     "falcon_mamba": "mamba",
     "gemma3n_text": "gemma3n",
+    "internlm3": "llama",
+    "ernie4_5_moe": "ernie4_5_moe",
+    "hunyuan_v1_moe": "hunyuan_v1_moe",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -50,7 +50,7 @@ _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp
 
 _FROM_ZERO = (
     *("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared"),
-    *("key_value_sharing_layers", "sparse_layers"),
+    *("key_value_sharing_layers", "sparse_layers", "moe_num_shared_experts"),
 )
 
 

@@ -11,7 +11,8 @@ from vramplan.catalog.fields import Fields
 PLAIN = "ntk_alpha"  # a larger base, and no other tensors
 
 
-def _hunyuan(fields: Fields, values: dict[str, Any]) -> None:
+def hunyuan(fields: Fields, values: dict[str, Any]) -> None:
+    """A bias of all four projections of attention, and positions of a larger base."""
     all_projections(fields, values)
     for key in ("rope_parameters", "rope_scaling"):
         inside = fields.fields(key) if fields.given(key) else None
@@ -32,7 +33,7 @@ TYPES = {
         },
         fixed={**FIXED, "mlp_bias": False, "qk_norm": True, "sliding_window": None},
         keys={**KEYS, "attention_bias": ("qkv_bias", FLAG)},
-        adjust=_hunyuan,
+        adjust=hunyuan,
         grouped=True,
         own_head_size=True,
         scalings={"dynamic": PLAIN},

@@ -1,4 +1,4 @@
-"""Llama and its kin: Mistral, Qwen2, Qwen3 (models/<type>/configuration_<type>.py)."""
+"""Llama and its kin: Mistral, Qwen2, Qwen3, SmolLM3, InternLM3 (models/<type>/configuration_<type>.py)."""
 
 from __future__ import annotations
 
@@ -63,6 +63,16 @@ def _llama(fields: Fields, values: dict[str, Any]) -> None:
     all_projections(fields, values)
     if (fields.integer("pretraining_tp") or 1) > 1:
         fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
+
+
+def _internlm3(fields: Fields, values: dict[str, Any]) -> None:
+    """`qkv_bias` and `bias` are the names of both switches in its files, and one may not be without the other."""
+    for key, field in (("qkv_bias", "qkv_bias"), ("bias", "mlp_bias")):
+        if fields.given(key):
+            values[field] = fields.boolean(key)
+    all_projections(fields, values)
+    if bool(values.get("qkv_bias")) != bool(values.get("mlp_bias")):
+        fields.refuse("qkv_bias", "is not the same as bias, which Transformers refuses")
 
 
 def _mistral(fields: Fields, values: dict[str, Any]) -> None:
@@ -235,6 +245,25 @@ TYPES = {
         fixed={**FIXED, "sliding_window": None},
         keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},
         adjust=_smollm3,
+        grouped=True,
+        own_head_size=True,
+    ),
+    "internlm3": ModelType(
+        config="InternLM3Config",
+        family="llama",
+        tasks=("lm",),
+        defaults={
+            **{key: value for key, value in DEFAULTS.items() if key != "sliding_window"},
+            "vocabulary_size": 128512,
+            "intermediate_size": 10240,
+            "layers": 48,
+            "key_value_heads": 2,
+            "head_size": 128,
+            "max_positions": 32768,
+        },
+        fixed={**FIXED, "sliding_window": None},
+        keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},
+        adjust=_internlm3,
         grouped=True,
         own_head_size=True,
     ),

@@ -89,6 +89,10 @@ class FloatBlock:
         self.self_attn = self.attention(tape, recipe)
         self.mlp = in_tiles(MLP, tape, recipe)
         self.norms = [self.norm(tape, name, width, dtype) for name in self.norm_names]
+        self.keep(mask, position_ids, rotary)
+
+    def keep(self, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None) -> None:
+        """Have what blocks are given beside the hidden state."""
         self.mask = mask
         self.cos: Tensor | None = None
         self.sin: Tensor | None = None
