@@ -31,7 +31,7 @@ def refused(folder: Path, model_type: str, **keys: Any) -> str:
 
 
 def test_one_switch_is_of_all_biases_of_attention(tmp_path: Path) -> None:
-    for name in ("granite", "arcee", "apertus", "olmo", "hunyuan_v1_dense", "cohere", "cohere2", "nemotron"):
+    for name in ("granite", "arcee", "apertus", "olmo", "hunyuan_v1_dense", "hunyuan_v1_moe", "cohere", "cohere2", "nemotron"):
         shape = of_config(tmp_path, name, attention_bias=True)
         assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias) == (True, True, False), name
     both = of_config(tmp_path, "ernie4_5", use_bias=True)
@@ -150,3 +150,38 @@ def test_sparse_blocks_of_gemma_3n_are_the_first_ones(tmp_path: Path) -> None:
     assert "only the first blocks as sparse ones are modelled" in said
     assert "of different widths" in refused(tmp_path, "gemma3n_text", intermediate_size=[96, 128])
     assert "only 0 is modelled" in refused(tmp_path, "gemma3n_text", altup_active_idx=1)
+
+
+def test_both_switches_of_internlm3_have_the_names_of_its_file(tmp_path: Path) -> None:
+    both = of_config(tmp_path, "internlm3", qkv_bias=True, bias=True)
+    assert (both.qkv_bias, both.output_bias, both.mlp_bias) == (True, True, True)
+    neither = of_config(tmp_path, "internlm3", qkv_bias=False, bias=False)
+    assert (neither.qkv_bias, neither.output_bias, neither.mlp_bias) == (False, False, False)
+    assert "not the same as bias" in refused(tmp_path, "internlm3", qkv_bias=True, bias=False)
+
+
+def test_blocks_of_ernie_have_experts_from_one_to_another(tmp_path: Path) -> None:
+    def dense(**keys: Any) -> tuple[int, ...]:
+        experts = of_config(tmp_path, "ernie4_5_moe", num_hidden_layers=6, **keys).experts
+        assert experts is not None
+        return experts.dense_layers
+
+    assert dense() == (0,)
+    assert dense(moe_layer_start_index=3) == (0, 1, 2)
+    assert dense(moe_layer_start_index=0, moe_layer_end_index=3) == (4, 5)
+    assert dense(moe_layer_end_index=-1, moe_layer_interval=2) == (0, 2, 4)
+    shared = of_config(tmp_path, "ernie4_5_moe", moe_num_shared_experts=0).experts
+    assert shared is not None
+    assert (shared.shared, shared.shared_intermediate_size) == (0, None)
+    assert "true is not modelled" in refused(tmp_path, "ernie4_5_moe", use_bias=True)
+
+
+def test_numbers_of_hunyuan_are_one_or_one_for_each_block(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 2, "num_experts": 8}
+    for topk in (4, [4, 4]):
+        experts = of_config(tmp_path, "hunyuan_v1_moe", moe_topk=topk, **sizes).experts
+        assert experts is not None
+        assert (experts.routed, experts.active, experts.shared) == (8, 4, 1)
+    assert "different numbers" in refused(tmp_path, "hunyuan_v1_moe", moe_topk=[4, 2], **sizes)
+    scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    assert of_config(tmp_path, "hunyuan_v1_moe", moe_topk=4, rope_scaling=scaling, **sizes).rope_scaling is None

@@ -6,14 +6,14 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6278 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6307 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
   fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met,
-  met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, older_releases, optimizers,
-  optimizers_more, optimizers_more_shared, other_families, other_families_shared, other_families_zero,
+  met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, named_types, older_releases,
+  optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared, other_families_zero,
   other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
   preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
   seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
@@ -22,21 +22,22 @@ activation_checkpointing: full | 6278 | adapted, adapter_kinds, adapters, adapte
   torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper,
   whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mamba,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: selective | 358 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
@@ -57,24 +58,24 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 721 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 724 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
-  optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, policy, preference_shared,
-  preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  turns, virtual_tokens, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
-  llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
-  llama4, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
-  whisper
+  named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, policy,
+  preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled,
+  titan_replicas, titan_units, turns, virtual_tokens, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4_text, minimax_m2, ministral3, mistral,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4, minimax_m2,
+  ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
@@ -121,31 +122,32 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2154 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2173 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
-  older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, other_optimizers,
-  pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared, preference_zero, quantized, replicated,
-  rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  named_types, older_releases, optimizers_more, other_families, other_families_shared, other_families_zero,
+  other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared, preference_zero,
+  quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
+  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: miss | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
   gemma2, llama, mixtral, opt, phi
 adapter: modules_to_save | 181 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
@@ -160,10 +162,10 @@ adapter: oft | 68 | adapted, modernbert, optimizers_more, other_optimizers, peft
   mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert, cohere, falcon,
   gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
   qwen3_next, qwen_moe
-adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, more_families, optimizers_more,
-  other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite,
-  minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next,
-  qwen_moe
+adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families, named_types,
+  optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, ernie4_5_moe,
+  glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, ernie4_5_moe,
+  glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
 adapter: p-tuning | 31 | met_shared, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama, mixtral, t5 | bart,
   bert, cohere, gpt2, llama, mixtral, neox, t5
 adapter: prefix-tuning | 31 | met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2,
@@ -218,24 +220,25 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 909 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 912 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
-  more_families, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
-  preference_shared, preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
+  more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
+  policy, preference_shared, preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters |
   afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text,
+  llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -271,21 +274,22 @@ liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_mo
   qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 739 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
-  litgpt_old, losses, losses_more, met, more_families, other_families, other_optimizers, peft_more, sharded_more,
-  short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, turns, virtual_tokens | afmoe, apertus, arcee, bloom, cohere, cohere2, dbrx, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
-  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked | 742 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+  litgpt_old, losses, losses_more, met, more_families, named_types, other_families, other_optimizers, peft_more,
+  sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, turns, virtual_tokens | afmoe, apertus, arcee, bloom, cohere, cohere2, dbrx,
+  deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss,
+  stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm
 loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
 loss: dpo | 342 | losses_more, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero |
   arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
@@ -331,25 +335,26 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 941 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 950 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
-  images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, optimizers,
-  optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy, precisions,
-  preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns,
-  virtual_tokens, whisper, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus,
-  arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  torchtitan, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
-  roberta, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, named_types,
+  optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy,
+  precisions, preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
+  torchvision, turns, virtual_tokens, whisper, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared |
+  afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
+  jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, modernbert,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit,
+  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
+  lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 offload: activations | 746 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
   met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers,
@@ -529,20 +534,21 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 560 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
-  fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs,
-  policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions,
-  state_spaces, suite, torchtune, torchtune_compiled, torchtune_taught, torchtune_units, torchvision, virtual_tokens,
-  vision, whisper | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, distilbert, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral,
-  mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5,
-  torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, distilbert, exaone4, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+optimizer: sgd-momentum | 563 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+  fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, named_types,
+  optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces,
+  short_convolutions, state_spaces, suite, torchtune, torchtune_compiled, torchtune_taught, torchtune_units,
+  torchvision, virtual_tokens, vision, whisper | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, distilbert,
+  ernie4_5_moe, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe,
+  resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom,
+  clip, deepseek, distilbert, ernie4_5_moe, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
+  torchvision_vit, vit, whisper
 optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
   qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
   vit
@@ -562,34 +568,36 @@ optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deb
   granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, modernbert, nemotron,
   nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 optimizer_state_dtype: fp32 | 25 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 236 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
-  masks, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, sharded_spaces,
-  short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere, cohere2, dbrx,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm4,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral4, mixtral, nemotron, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3,
-  stablelm, starcoder2 | apertus, arcee, bamba, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3,
-  gemma3n, gemma4, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 557 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+packing: true | 239 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
+  masks, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere,
+  cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3_text,
+  gemma3n_text, gemma4_text, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2,
+  ministral3, mistral, mistral4, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
+  bamba, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma3n, gemma4, glm4,
+  gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
+  llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3,
+  qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 560 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
-  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, padding, pairs,
-  pairs_beside, policy, preference, preference_shared, preference_zero, replicated, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiles, virtual_tokens, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4_text, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, padding,
+  pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiles, virtual_tokens, zero | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text, mamba, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  opt, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
@@ -677,34 +685,35 @@ parallel.sharding: zero3 | 271 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4934 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 4975 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old,
-  lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe, more_families, nanogpt,
-  older_releases, optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared,
-  other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
-  preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision, whisper,
-  whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
-  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe, more_families,
+  named_types, nanogpt, older_releases, optimizers, optimizers_more, optimizers_more_shared, other_families,
+  other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy,
+  precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded,
+  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces,
+  stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns,
+  virtual_tokens, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo,
+  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
@@ -746,13 +755,13 @@ precision: mixed | 1873 | adapters, attention, block_kinds, checkpoints, compile
   lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 4102 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: pure | 4119 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled, modernbert,
-  modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more, other_families,
+  modernbert_shared, moe, more_families, named_types, older_releases, optimizers, optimizers_more, other_families,
   other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
   preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -760,22 +769,23 @@ precision: pure | 4102 | adapted, adapter_kinds, adapters, adapters_more, attent
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper, zeroed_late,
   zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under
-  modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -793,33 +803,35 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 174 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
-  images, liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
-  preference_shared, quantized, short_convolutions, state_spaces, virtual_tokens, whisper | bamba, bart, bert, bloom,
-  dbrx, deberta-v2, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral,
-  modernbert, mpt, nemotron_h, olmo, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, stablelm, t5, whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2,
-  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt,
-  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, whisper
-quantization: nf4 | 319 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
-  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
-  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_zero,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles,
-  virtual_tokens, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
-  gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper, xlm-roberta |
-  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+quantization: int8 | 177 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+  images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
+  peft_more, preference_shared, quantized, short_convolutions, state_spaces, virtual_tokens, whisper | bamba, bart,
+  bert, bloom, dbrx, deberta-v2, distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3, lfm2,
+  lfm2_moe, llama, llava, ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, phi, phi3, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, stablelm, t5, whisper,
+  xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
+  llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, stablelm, t5, whisper
+quantization: nf4 | 322 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
+  older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
+  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled,
+  tiles, virtual_tokens, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, whisper
 quantization: nf4-double | 220 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
@@ -853,22 +865,23 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 1045 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+weight_dtype: 16 bits | 1048 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
-  met, modernbert, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared,
+  met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more, optimizers_more_shared,
   other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared, quantized, rounded,
   sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught_from_file,
   tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3,
-  mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, ernie4_5_moe, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text, llava,
+  ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, whisper
 zero_grad: before-backward | 76 | optimizers_more, optimizers_more_shared, other_optimizers, whisper, zeroed_late,
   zeroed_late_shared | bert, gemma2, gpt2, gpt_neox, granitemoehybrid, lfm2_moe, llama, mixtral, qwen2, qwen3_5_text,
   whisper | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, neox, qwen3_next, whisper
@@ -892,22 +905,22 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1181 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1189 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
-  more_families, older_releases, optimizers_more, other_families, other_families_shared, other_families_zero, pairs,
-  pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero, quantized, replicated, rounded,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, zero, zero_adapters | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, whisper
+  more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
+  other_families_zero, pairs, pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero,
+  quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp,
+  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
+  whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
@@ -916,8 +929,9 @@ activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapte
   roberta, vit
 activation_checkpointing: full + adapter: oft | 10 | adapted, optimizers_more, other_optimizers, peft_more | falcon,
   gemma2, llama, olmo2, phi, phi3, qwen3_next
-activation_checkpointing: full + adapter: over experts | 27 | adapters_more, fully_shard_more, linear, more_families,
-  other_families, preference_zero | deepseek, glm4_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
+activation_checkpointing: full + adapter: over experts | 31 | adapters_more, fully_shard_more, linear, more_families,
+  named_types, other_families, preference_zero | deepseek, ernie4_5_moe, glm4_moe, hunyuan_v1_moe, minimax_m2,
+  mixtral, olmoe, qwen3_next, qwen_moe
 activation_checkpointing: full + adapter: p-tuning | 6 | met_shared, virtual_tokens | gpt2, llama, mixtral, neox
 activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtual_tokens | gpt2, mixtral, neox
 activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
@@ -947,15 +961,15 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 468 | adapters, block_kinds, decoders, flat_parameter, frozen,
-  fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, optimizers_more,
-  other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 471 | adapters, block_kinds, decoders, flat_parameter, frozen,
+  fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, named_types,
+  optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, llama, llama4, llava, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -990,15 +1004,15 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 372 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 375 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
-  modernbert_shared, more_families, optimizers, optimizers_more, policy, precisions, replicated, rounded,
+  modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
   torchvision, turns, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bert, bloom, dbrx, deberta_v2, electra, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, modernbert, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
+  bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama,
+  modernbert, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
 activation_checkpointing: full + offload: activations | 298 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
@@ -1102,9 +1116,10 @@ activation_checkpointing: full + optimizer_in_backward: true | 100 | adapted, ch
   optimizers_more, other_optimizers, policy, precisions | arcee, bert, gemma, gemma2, gpt2, granite, llama, mixtral,
   olmo2, phi, phi3, t5
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 13 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 61 | adapter_kinds, liger, losses_more, optimizers_more,
-  optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, falcon_h1, gemma2, gemma3n, gpt2,
-  gpt_bigcode, gptj, jamba, llama, minimax_m2, mistral4, nemotron_h, qwen_moe
+activation_checkpointing: full + packing: true | 64 | adapter_kinds, liger, losses_more, named_types,
+  optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, ernie4_5_moe,
+  falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2, mistral4, nemotron_h,
+  qwen_moe
 activation_checkpointing: full + padding: right | 283 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more, optimizers_more_shared,
   other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles, short_convolutions,
@@ -1160,24 +1175,24 @@ activation_checkpointing: full + parallel.sharding: zero3 | 117 | dbrx_zero, deb
   gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2254 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2272 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more,
-  met, met_shared, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more,
-  other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared,
-  precisions, preference, preference_shared, quantized, random, replicas, replicated, returned, rounded,
-  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
+  met, met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers,
+  optimizers_more, other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more,
+  peft_more_shared, precisions, preference, preference_shared, quantized, random, replicas, replicated, returned,
+  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns,
   virtual_tokens, vision, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
-  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit,
-  vit, whisper
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
@@ -1201,25 +1216,25 @@ activation_checkpointing: full + precision: mixed | 952 | adapters, attention, b
   hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1847 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1855 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
   heads, hosted, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met,
-  met_shared, modernbert, modernbert_shared, moe, more_families, older_releases, optimizers, optimizers_more,
-  other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions, preference,
-  preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+  met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers,
+  optimizers_more, other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions,
+  preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
   vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
-  under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1235,14 +1250,14 @@ activation_checkpointing: full + quantization: int8 | 75 | adapted, adapter_kind
   linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl,
   roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 175 | adapted, adapter_kinds, adapters, block_kinds,
-  compile_beside, decoders, flat_adapters, images, linear, litgpt, older_releases, other_families, pairs,
+activation_checkpointing: full + quantization: nf4 | 178 | adapted, adapter_kinds, adapters, block_kinds,
+  compile_beside, decoders, flat_adapters, images, linear, litgpt, named_types, older_releases, other_families, pairs,
   pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, tiles,
-  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under
-  litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  t5, whisper
+  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, t5, whisper
 activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
@@ -1535,16 +1550,16 @@ activation_checkpointing: selective-op + parallel.sharding: zero3 | 4 | optimize
   | dbrx, glm4_moe, llama, mixtral
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 278 | adapted, adapter_kinds, block_kinds, dbrx,
+activation_checkpointing: selective-op + precision: amp | 281 | adapted, adapter_kinds, block_kinds, dbrx,
   deberta_v2, decoders, distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families,
-  optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, selective,
-  selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, tiles, turns,
+  named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
+  selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, tiles, turns,
   virtual_tokens, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
-  vit, whisper
+  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective-op + precision: fsdp | 33 | fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units | bamba,
   falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mllama, neox, olmoe, opt, seed_oss
@@ -1844,9 +1859,9 @@ adapter: lora + adapter: modules_to_save | 133 | adapted, adapters, adapters_mor
   modernbert_zero, pairs, peft_more, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
   distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3,
   qwen_moe, resnet, roberta, vit
-adapter: lora + adapter: over experts | 46 | adapters_more, fully_shard_more, liger, linear, more_families,
-  optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, glm4_moe, minimax_m2,
-  mixtral, olmoe, qwen3_next, qwen_moe
+adapter: lora + adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families,
+  named_types, optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, ernie4_5_moe,
+  glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 112 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
   modernbert, more_families, optimizers_more, pairs, peft_more, preference_shared, replicated, sharded_spaces,
   short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert, falcon_h1, gemma,
@@ -1886,12 +1901,13 @@ adapter: lora + loss: fused | 27 | fused_lora, liger, other_optimizers, peft_mor
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 173 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  met_shared, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek, ernie4_5,
-  gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3,
-  mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm, whisper
+adapter: lora + max_gradient_norm | 176 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
+  replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek,
+  ernie4_5, ernie4_5_moe, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  hunyuan_v1_moe, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm,
+  whisper
 adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
   tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
@@ -1988,19 +2004,20 @@ adapter: lora + parallel.sharding: zero3 | 78 | dbrx_zero, deberta_v2_zero, elec
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 953 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 967 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
-  modernbert, modernbert_shared, more_families, older_releases, optimizers_more, other_families, other_optimizers,
-  pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded, sharded_activations,
-  sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
+  other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded,
+  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit, whisper
 adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
   modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
@@ -2011,20 +2028,20 @@ adapter: lora + precision: mixed | 127 | dbrx_zero, deberta_v2_zero, electra_zer
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 724 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 729 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
-  images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, older_releases,
+  images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types, older_releases,
   optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, zeroed_late, zeroed_late_shared |
   afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, mamba, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava,
+  mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2035,22 +2052,22 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 134 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
-  liger, linear, met, modernbert, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized,
-  short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra,
-  ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
-  roberta, t5, whisper
-adapter: lora + quantization: nf4 | 262 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
-  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, older_releases,
-  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero, quantized,
-  sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, whisper, zero |
-  apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
-  granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  whisper
+adapter: lora + quantization: int8 | 137 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+  liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
+  quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h,
+  neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
+adapter: lora + quantization: nf4 | 265 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
+  older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, whisper,
+  zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
+  gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, whisper
 adapter: lora + quantization: nf4-double | 172 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
@@ -2065,13 +2082,14 @@ adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared |
 adapter: lora + trained_blocks: badam | 1 | peft_more | llama
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 328 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, older_releases, pairs, peft_more,
+adapter: lora + weight_dtype: 16 bits | 331 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, named_types, older_releases, pairs, peft_more,
   preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt,
-  phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+  deepseek, ernie4_5, ernie4_5_moe, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
+  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron,
+  neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  whisper
 adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
   | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
 adapter: miss + ema: true | 1 | adapter_kinds | gemma2
@@ -2178,7 +2196,7 @@ adapter: over experts + liger_kernels | 1 | liger | deepseek
 adapter: over experts + loss: cpo | 1 | other_optimizers | qwen_moe
 adapter: over experts + loss: dpo | 2 | preference_zero | olmoe, qwen3_next
 adapter: over experts + loss: grpo | 2 | policy, preference_zero | olmoe, qwen_moe
-adapter: over experts + max_gradient_norm | 1 | liger | deepseek
+adapter: over experts + max_gradient_norm | 3 | liger, named_types | deepseek, ernie4_5_moe, hunyuan_v1_moe
 adapter: over experts + offload: activations | 1 | policy | olmoe
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + optimizer: nadam | 1 | optimizers_more | mixtral
@@ -2190,15 +2208,17 @@ adapter: over experts + optimizer: sgd-momentum-32bit | 1 | other_optimizers | q
 adapter: over experts + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + parallel.sharding: zero1 | 1 | preference_zero | qwen_moe
 adapter: over experts + parallel.sharding: zero3 | 2 | preference_zero | olmoe, qwen3_next
-adapter: over experts + precision: amp | 24 | adapters_more, linear, other_families, other_optimizers | deepseek,
-  minimax_m2, mixtral, qwen3_next, qwen_moe
+adapter: over experts + precision: amp | 30 | adapters_more, linear, named_types, other_families, other_optimizers |
+  deepseek, ernie4_5_moe, hunyuan_v1_moe, minimax_m2, mixtral, qwen3_next, qwen_moe
 adapter: over experts + precision: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + precision: mixed | 3 | preference_zero | olmoe, qwen3_next, qwen_moe
-adapter: over experts + precision: pure | 9 | adapters_more, linear, more_families | deepseek, glm4_moe, mixtral,
-  qwen3_next, qwen_moe
+adapter: over experts + precision: pure | 11 | adapters_more, linear, more_families, named_types | deepseek,
+  ernie4_5_moe, glm4_moe, hunyuan_v1_moe, mixtral, qwen3_next, qwen_moe
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
-adapter: over experts + quantization: nf4 | 4 | linear, other_families | deepseek, minimax_m2, qwen3_next
-adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
+adapter: over experts + quantization: nf4 | 6 | linear, named_types, other_families | deepseek, ernie4_5_moe,
+  hunyuan_v1_moe, minimax_m2, qwen3_next
+adapter: over experts + weight_dtype: 16 bits | 12 | adapters_more, linear, named_types | deepseek, ernie4_5_moe,
+  hunyuan_v1_moe, mixtral, qwen3_next, qwen_moe
 adapter: p-tuning + checkpoint_reentrant: true | 1 | virtual_tokens | mixtral
 adapter: p-tuning + ema: true | 1 | virtual_tokens | llama
 adapter: p-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
@@ -2661,16 +2681,16 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 281 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 284 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
-  modernbert_shared, more_families, optimizers_more, other_families, other_optimizers, pairs, peft_more, policy,
-  preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns, whisper | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit, whisper
+  modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
+  policy, preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns, whisper |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2931,13 +2951,13 @@ loss: chunked + parallel.sharding: fsdp | 131 | litgpt, litgpt_flat, sharded_mor
   torchtune_rounded, torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune,
   neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 214 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
-  losses_more, met, more_families, other_families, other_optimizers, sharded_more, short_convolutions, state_spaces,
-  tiles, turns | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under litgpt, minimax_m2, ministral3, mistral4,
-  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: amp | 217 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, met, more_families, named_types, other_families, other_optimizers, sharded_more, short_convolutions,
+  state_spaces, tiles, turns | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, llama, llama
+  under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
@@ -3192,8 +3212,8 @@ max_gradient_norm + optimizer: schedule-free-sgd | 7 | met_shared, optimizers_mo
 max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
-max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_convolutions, torchvision | bert, gpt2,
-  lfm2_moe, llama, torchvision_vit
+max_gradient_norm + optimizer: sgd-momentum | 11 | master, named_types, precisions, short_convolutions, torchvision |
+  bert, ernie4_5_moe, gpt2, hunyuan_v1_moe, lfm2_moe, llama, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | distilbert, hunyuan_v1_dense, t5
 max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
 max_gradient_norm + optimizer: stable-adamw | 6 | met_shared, optimizers_more | bert, gpt2, llama, t5
@@ -3231,15 +3251,16 @@ max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero,
   | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
   qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 323 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 329 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
-  optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions, replicated,
-  rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions,
+  replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared |
   afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2,
-  opt, phi, phi3, qwen3_next, qwen_moe, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama,
+  modernbert, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
@@ -3248,14 +3269,14 @@ max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, elec
 max_gradient_norm + precision: mixed | 85 | images, master, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 251 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, met_shared, optimizers, optimizers_more, other_optimizers,
-  peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared,
-  tiles, torchvision, turns, virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, distilbert,
-  ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi,
-  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
+max_gradient_norm + precision: pure | 254 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, met_shared, named_types, optimizers, optimizers_more,
+  other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared,
+  sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, tiled,
+  tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom,
+  dbrx, distilbert, ernie4_5, ernie4_5_moe, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, ministral3, mistral3,
+  mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3280,11 +3301,11 @@ max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shar
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 97 | adapted, adapter_kinds, flat_adapters, fully_shard_more, fused_lora,
-  galore, liger, met, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, precisions, rounded,
-  sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bamba,
-  bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, mixtral, neox,
-  olmo2, opt, phi, qwen_moe, t5
+max_gradient_norm + weight_dtype: 16 bits | 100 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
+  fused_lora, galore, liger, met, named_types, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
+  precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp |
+  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, ernie4_5_moe, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo,
+  hunyuan_v1_moe, lfm2, llama, ministral3, mixtral, neox, olmo2, opt, phi, qwen_moe, t5
 max_gradient_norm + zero_grad: before-backward | 14 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -3999,13 +4020,13 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 59 | fully_shard_more, litgp
   torchtune, torchtune_compiled, torchtune_units | exaone4, falcon under litgpt, glm4_moe, gpt_neo, llama under
   litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 208 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, policy, precisions, quantized, random,
-  resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision, whisper | bamba,
-  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox,
-  neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, torchvision_vit, vit, whisper
+optimizer: sgd-momentum + precision: amp | 211 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy, precisions,
+  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision,
+  whisper | bamba, bart, bert, bloom, clip, deepseek, ernie4_5_moe, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, llama, llama under
+  litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -4088,10 +4109,11 @@ packing: true + padding: right | 15 | liger, masks, optimizers_more, other_optim
 packing: true + parallel.sharding: fsdp | 2 | optimizers_more_shared, stepped_shared | llama, phi
 packing: true + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared, sharded_spaces, stepped_shared |
   apertus, gpt2, lfm2, llama
-packing: true + precision: amp | 78 | adapted, dbrx, fused_lora, liger, losses_more, masks, optimizers_more,
-  optimizers_more_shared, other_families, other_optimizers, peft_more, short_convolutions, state_spaces | arcee,
-  bamba, dbrx, deepseek, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2, gpt_bigcode, gptj, granitemoehybrid, jamba,
-  lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron, nemotron_h, neox, olmo2, qwen_moe, seed_oss
+packing: true + precision: amp | 81 | adapted, dbrx, fused_lora, liger, losses_more, masks, named_types,
+  optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, short_convolutions,
+  state_spaces | arcee, bamba, dbrx, deepseek, ernie4_5_moe, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2,
+  gpt_bigcode, gptj, granitemoehybrid, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron,
+  nemotron_h, neox, olmo2, qwen_moe, seed_oss
 packing: true + precision: fsdp | 1 | optimizers_more_shared | gpt2
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
 packing: true + precision: pure | 95 | block_kinds, decoders, liger, linear, losses_more, masks, optimizers_more,
@@ -4133,13 +4155,14 @@ padding: right + precision: fsdp | 10 | fully_shard_more, modernbert_shared, opt
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 185 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses_more, masks, met, modernbert, optimizers_more, other_families, other_optimizers, padding, pairs,
+padding: right + precision: pure | 188 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses_more, masks, met, modernbert, named_types, optimizers_more, other_families, other_optimizers, padding, pairs,
   pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles |
-  afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo,
-  olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5
 padding: right + qat: int4 | 1 | other_optimizers | cohere
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
@@ -4334,19 +4357,20 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 106 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
-  met, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions, state_spaces,
-  whisper | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2,
-  lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, stablelm, t5, whisper
-precision: amp + quantization: nf4 | 176 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
-  deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert,
+precision: amp + quantization: int8 | 109 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+  met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
+  state_spaces, whisper | bamba, bart, bert, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi,
+  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, whisper
+precision: amp + quantization: nf4 | 179 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+  deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, named_types,
   older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more, quantized, sharded_bits,
   short_convolutions, state_spaces, taught_from_file, virtual_tokens, whisper | apertus, arcee, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, whisper
 precision: amp + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
@@ -4364,16 +4388,17 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 987 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+precision: amp + weight_dtype: 16 bits | 990 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger,
-  linear, losses_more, met, modernbert, more_families, older_releases, optimizers, optimizers_more,
+  linear, losses_more, met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more,
   optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared,
   quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled,
   tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, distilbert, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4, llava, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
-  phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
 precision: amp + zero_grad: before-backward | 24 | optimizers_more, optimizers_more_shared, other_optimizers,
   whisper, zeroed_late, zeroed_late_shared | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, qwen3_next,
   whisper
