@@ -31,7 +31,17 @@ def refused(folder: Path, model_type: str, **keys: Any) -> str:
 
 
 def test_one_switch_is_of_all_biases_of_attention(tmp_path: Path) -> None:
-    for name in ("granite", "arcee", "apertus", "olmo", "hunyuan_v1_dense", "hunyuan_v1_moe", "cohere", "cohere2", "nemotron"):
+    for name in (
+        "granite",
+        "arcee",
+        "apertus",
+        "olmo",
+        "hunyuan_v1_dense",
+        "hunyuan_v1_moe",
+        "cohere",
+        "cohere2",
+        "nemotron",
+    ):
         shape = of_config(tmp_path, name, attention_bias=True)
         assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias) == (True, True, False), name
     both = of_config(tmp_path, "ernie4_5", use_bias=True)

@@ -73,6 +73,19 @@ def test_a_master_copy_is_of_half_an_adapter() -> None:
     assert "fp32 is not modelled with mixed-bf16" in refused(adapter={**LORA, "dtype": "fp32"}, precision="mixed-bf16")
 
 
+@pytest.mark.parametrize(
+    ("model", "named"), [("falcon-h1-0.5b", "q_proj,k_proj,v_proj,o_proj"), ("mamba-130m", "x_proj")]
+)
+def test_where_peft_has_no_targets_the_refusal_has_an_option_that_is_answered(model: str, named: str) -> None:
+    _, _, option = refused(model=model, adapter=LORA).partition("--targets ")
+    targets = option.partition(";")[0].rstrip(")")
+    assert named in targets
+    assert "dt_proj" not in targets  # whose weight Mamba reads without a call of the layer
+    adapter = job(model=model, adapter={**LORA, "targets": targets.split(",")}).adapter
+    assert adapter is not None
+    assert list(adapter.targets) == targets.split(",")
+
+
 def test_the_head_of_a_classification_is_trained_in_full() -> None:
     """PEFT names both heads for every model; a model has one of them."""
     for model, head in (("bert-base", 2 * 768 + 2), ("gpt2", 2 * 768)):

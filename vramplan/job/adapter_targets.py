@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.catalog.fields import Fields, shown
 from vramplan.replay.models import published
-from vramplan.replay.models.capable import has_conv1d, no_all_linear, not_adapted, takes_only_lora
+from vramplan.replay.models.capable import has_conv1d, no_all_linear, not_adapted, read_weights, takes_only_lora
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names, names_of
@@ -154,6 +154,16 @@ def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     left_out = CLASSIFIERS if takes_only_lora(published(model)) else ()
     left_out = (*left_out, *not_adapted(model.family))
     return tuple(name for name in names.linears if name not in left_out)
+
+
+def all_of(model: ModelShape, names: Names, known: Sequence[str]) -> str:
+    """What to give as targets where PEFT has none: each layer that an adapter can sit on and that runs as a module."""
+    found = [name for name in layers_of(model, names) if name not in read_weights(published(model))]
+    if not found:
+        return "known: " + ", ".join(known)
+    given = f"all that can have it: targets: [{', '.join(found)}], as an option --targets {','.join(found)}"
+    others = [name for name in known if name not in found]
+    return given + (f"; known too: {', '.join(others)}" if others else "")
 
 
 def ends_of(model: ModelShape, names: Names) -> tuple[str, ...]:

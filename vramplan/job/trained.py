@@ -10,6 +10,7 @@ from vramplan.job import adapter_beside as beside
 from vramplan.job import adapter_ends, adapter_norms, virtual_tokens
 from vramplan.job.adapter_fit import check_bias, check_element_types, check_layers, check_shards, check_widths
 from vramplan.job.adapter_targets import (
+    all_of,
     by_leaf,
     check_saved,
     check_targets,
@@ -303,7 +304,7 @@ class _Adapter:
                 if known[0]:
                     usual = f"PEFT's own for {model_type} are {', '.join(known[0])}"
                     message = f"is missing: {usual}, which name no layer of {self.model.name}"
-                fields.refuse("targets", message, hint="known: " + ", ".join(self.known))
+                fields.refuse("targets", message, hint=all_of(self.model, self.names, self.known))
                 return (), ()
             self.told.append(Assumption("adapter.targets", list(known[0]), whose))
             if feedforward is None and known[1]:
