@@ -20,6 +20,7 @@ COLUMNS = 4  # more do not fit a page
 # defaults that follow from other fields, by the name of the function that computes them
 IN_WORDS = {
     "same_heads": "as attention_heads",
+    "_shared": "shared x intermediate_size",
     "four_times": "4 x hidden_size",
     "hidden_dropout": "as hidden_dropout",
     "hidden_size": "as hidden_size",

@@ -61,13 +61,14 @@ def test_every_key_of_an_adapter_reaches_peft(
 
     def put_on(model: Any, config: Any, *, autocast_adapter_dtype: bool) -> Any:
         asked.extend((model, config, autocast_adapter_dtype))
-        return "adapted"
+        return model
 
     stub = SimpleNamespace(LoraConfig=dict, IA3Config=dict, get_peft_model=put_on)
     monkeypatch.setitem(sys.modules, "peft", stub)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
-    assert adapters.adapted(job(**adapter), "model") == "adapted"
-    assert asked == ["model", {"modules_to_save": None, **expected}, True]
+    model = SimpleNamespace(modules=list)
+    assert adapters.adapted(job(**adapter), model) is model
+    assert asked == [model, {"modules_to_save": None, **expected}, True]
 
 
 def test_a_job_without_an_adapter_is_left_alone() -> None:

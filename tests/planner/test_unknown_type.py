@@ -158,6 +158,8 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
         "dbrx",  # whose experts run one after another
         *("mistral4", "glm4_moe_lite"),
         *("gptj", "gpt_bigcode", "jamba", "gemma3n_text"),
+        *("ernie4_5_moe", "hunyuan_v1_moe"),
+        "internlm3",  # which Llama's own code runs
         "afmoe",  # whose attention has a gate
         "apertus",  # whose activation no other has
     }

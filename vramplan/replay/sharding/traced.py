@@ -118,7 +118,9 @@ def _of_policy(job: ResolvedJob) -> str:
     """
     assert job.sharding is not None
     adapter = job.adapter
-    if adapter is None or adapter.kind not in OF_LORA or job.sharding.version != 1 or is_in_autocast(job):
+    if adapter is None or adapter.kind not in OF_LORA or job.sharding.version != 1:
+        return ""
+    if is_in_autocast(job) or engine_of(job.runtime.engine).casts_around_step:
         return ""
     return f"{job.precision} with {adapter.kind}" if job.precision.startswith("fsdp-") else ""
 
