@@ -167,6 +167,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"frozen": ["lm_head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),
         ({"adapter": {"rank": 8}}, "adapter.kind: required key is missing"),
         ({"adapter": {**LORA, "targets": ["c_atn"]}}, "adapter.targets: 'c_atn' names no linear layer of gpt2"),
+        ({"adapter": {**LORA, "targets": ["lm_hed"]}}, "'lm_hed' names no linear layer of gpt2 (did you mean lm_head"),
         ({"model": UNTIED, "adapter": {**LORA, "targets": ["mlp.q_proj"]}}, "adapter.targets: 'mlp.q_proj' names no"),
         ({"adapter": {**LORA, "feedforward_targets": ["c_fc"]}}, "feedforward_targets: has no meaning for lora"),
         ({"adapter": {"kind": "ia3", "rank": 8}}, "adapter.rank: has no meaning for ia3"),

@@ -21,7 +21,7 @@ def tokens_of(raw: RawJob, fields: Fields, model: ModelShape, names: Names, kind
     number = raw.adapter_trainable_tokens if "trainable_tokens" in KINDS[kind].keys else None
     if number is None:
         if KINDS[kind].of_table:
-            hint = "trainable_tokens: how many token_indices there are"
+            hint = "how many tokens are trained: --trainable-tokens N"
             fields.refuse("trainable_tokens", "is missing, and nothing else is trained", hint=hint)
         return None
     if names.token_table not in ends_of(model, names):

@@ -161,7 +161,7 @@ def all_of(model: ModelShape, names: Names, known: Sequence[str]) -> str:
     found = [name for name in layers_of(model, names) if name not in read_weights(published(model))]
     if not found:
         return "known: " + ", ".join(known)
-    given = f"all that can have it: targets: [{', '.join(found)}], as an option --targets {','.join(found)}"
+    given = f"every layer that can have one: --targets {','.join(found)}"
     others = [name for name in known if name not in found]
     return given + (f"; known too: {', '.join(others)}" if others else "")
 

@@ -13,7 +13,7 @@ from vramplan.job.keyed import sold_as
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import cells_of, load_weights, precision_of
 from vramplan.job.read import RawJob
-from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
+from vramplan.job.resolver import Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
@@ -21,7 +21,7 @@ from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, n
 from vramplan.replay.models.capable import no_checkpointing, untraced_parts
 from vramplan.units import format_gib
 from vramplan.values.allocator import DEFAULT
-from vramplan.values.job import Adapter, ResolvedJob
+from vramplan.values.job import MAX_UTILIZATION, Adapter, ResolvedJob
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
@@ -153,7 +153,7 @@ class _ReplayResolver(Resolver):
             warnings=tuple(self.warnings),
             reasons=tuple(self.reasons),
             expect=raw.expect or "fits",
-            max_utilization=DEFAULT_MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
+            max_utilization=MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
             case=raw.case,
             base_batch_size=raw.base_batch_size,
             base_learning_rate=raw.base_learning_rate,

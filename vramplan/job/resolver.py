@@ -20,7 +20,6 @@ from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import Split
 
-DEFAULT_MAX_UTILIZATION = 0.95
 STEPS_EACH_STAGE = 4
 """Micro-batches of a pipeline for each of its stages, from which on its bubble is small.
 

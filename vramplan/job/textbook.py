@@ -19,11 +19,11 @@ from vramplan.job.lookup import Catalog
 from vramplan.job.precision import precision_of
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
-from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
+from vramplan.job.resolver import Resolver
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
 from vramplan.units import format_gib
-from vramplan.values.job import ResolvedJob
+from vramplan.values.job import MAX_UTILIZATION, ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import (
     ACTIVATION_MODEL_NEEDS,
@@ -85,7 +85,7 @@ class _TextbookResolver(Resolver):
             assumptions=tuple(self.assumptions),
             warnings=tuple(self.warnings),
             expect=raw.expect or "fits",
-            max_utilization=DEFAULT_MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
+            max_utilization=MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
             case=raw.case,
             base_batch_size=raw.base_batch_size,
             base_learning_rate=raw.base_learning_rate,

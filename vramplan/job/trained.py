@@ -14,6 +14,7 @@ from vramplan.job.adapter_targets import (
     by_leaf,
     check_saved,
     check_targets,
+    ends_of,
     fused_targets,
     is_known,
     joined_targets,
@@ -318,7 +319,8 @@ class _Adapter:
         else:
             given = tuple(dict.fromkeys(self.by_leaf(word) for word in given))
             targets, own = fused_targets(fields, self.model, self.kind, given, self.told), ()
-            self.check("targets", targets, self.known, self.is_linear)
+            ends = filter(self.is_linear, ends_of(self.model, self.names))
+            self.check("targets", targets, (*self.known, *ends), self.is_linear)
         check_targets(fields, self.model, self.names, self.kind, targets, self.raw.quantization)
         if feedforward is not None:
             self.check("feedforward_targets", feedforward, targets, lambda word: word in targets)

@@ -38,7 +38,7 @@ from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import ResolvedJob, shares_weights
+from vramplan.values.job import MAX_UTILIZATION, ResolvedJob, shares_weights
 from vramplan.values.parallel import MOST_GRADIENTS
 
 if TYPE_CHECKING:
@@ -194,8 +194,9 @@ class Judge:
         room = self._room_for_largest(record, micro, strategy != "none")
         found = footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, room)
         survives = reservation is not None and reservation.failure is None
-        if survives and found.high > self.usable_bytes and self.lasts(strategy, schedule):
-            found = found._replace(high=max(found.device, self.usable_bytes))  # it gives back what is above that
+        is_open = found.high > self.usable_bytes and found.device <= self.usable_bytes * MAX_UTILIZATION
+        if survives and is_open and self.lasts(strategy, schedule):
+            found = found._replace(high=self.usable_bytes)  # it gives back what is above that
         if reservation is None or not self.job.varied_lengths:
             return found
         # in which order lengths come decides how much of the cache serves none of them

@@ -210,7 +210,9 @@ def _larger_that_lasts(
 
 def _lasts(judge: Judge, strategy: str, schedule: Schedule) -> bool:
     held = judge.is_on_host(strategy, schedule.micro_batch_size, schedule.accumulates)
-    return held and judge.lasts(strategy, schedule)
+    if not held or not judge.lasts(strategy, schedule):
+        return False
+    return judge.footprint(strategy, schedule, simulated=True).high <= judge.usable_bytes
 
 
 def _likely(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:

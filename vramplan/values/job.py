@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NEXT_FORWARD = "next-forward"  # until when outputs are held
 BEFORE_BACKWARD = "before-backward"  # where a loop zeroes gradients
+MAX_UTILIZATION = 0.95  # share of the usable memory that a gate lets pass where nobody says another
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
 
@@ -102,7 +103,7 @@ class ResolvedJob(NamedTuple):
     warnings: tuple[str, ...] = ()
     reasons: tuple[tuple[str, str], ...] = ()  # a part of the memory, and the warning that says why it is that large
     expect: str = "fits"  # gates only
-    max_utilization: float = 0.95  # gates only
+    max_utilization: float = MAX_UTILIZATION  # gates only
     case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...
     base_batch_size: int | None = None  # batch advice only: the batch that the base learning rate was found for
     base_learning_rate: float | None = None

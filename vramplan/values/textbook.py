@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Assumption, ResolvedJob
+from vramplan.values.job import MAX_UTILIZATION, Assumption, ResolvedJob
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 
@@ -78,7 +78,7 @@ class TextbookJob(NamedTuple):
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()
     expect: str = "fits"
-    max_utilization: float = 0.95
+    max_utilization: float = MAX_UTILIZATION
     case: Mapping[str, Any] = MappingProxyType({})
     base_batch_size: int | None = None
     base_learning_rate: float | None = None

@@ -37,24 +37,27 @@ def _written(shape: ModelShape) -> dict[str, Any]:
     }
 
 
+PEFT = Peft(
+    norms=(
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+        "norm",
+    ),
+    lora=("q_proj", "v_proj"),
+    ia3=("q_proj", "v_proj", "down_proj"),
+    ia3_feedforward=("down_proj",),
+)
+"""What adapters sit on in Gemma 2 and 3, whose blocks have four norms."""
+
 TYPES = {
     "gemma2": ModelType(
         config="Gemma2Config",
         family="gemma2",
         tasks=("lm", "cls"),
         written=_written,
-        peft=Peft(
-            norms=(
-                "input_layernorm",
-                "post_attention_layernorm",
-                "pre_feedforward_layernorm",
-                "post_feedforward_layernorm",
-                "norm",
-            ),
-            lora=("q_proj", "v_proj"),
-            ia3=("q_proj", "v_proj", "down_proj"),
-            ia3_feedforward=("down_proj",),
-        ),
+        peft=PEFT,
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 2304,

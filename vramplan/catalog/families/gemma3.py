@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import BOUND, COUNT, ModelType, Peft
+from vramplan.catalog.config_classes import BOUND, COUNT, ModelType
 from vramplan.catalog.families.gemma import FIXED, attention_bias
-from vramplan.catalog.families.gemma2 import KEYS
+from vramplan.catalog.families.gemma2 import KEYS, PEFT
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
@@ -52,18 +52,7 @@ TYPES = {
         family="gemma3",
         tasks=("lm", "cls"),
         written=_written,
-        peft=Peft(
-            norms=(
-                "input_layernorm",
-                "post_attention_layernorm",
-                "pre_feedforward_layernorm",
-                "post_feedforward_layernorm",
-                "norm",
-            ),
-            lora=("q_proj", "v_proj"),
-            ia3=("q_proj", "v_proj", "down_proj"),
-            ia3_feedforward=("down_proj",),
-        ),
+        peft=PEFT,
         defaults={
             "vocabulary_size": 262208,
             "hidden_size": 2304,
