@@ -123,6 +123,8 @@ def test_an_option_or_a_command_names_what_is_meant(words: tuple[str, ...], righ
         (("--dpo",), ("--loss", "dpo")),
         (("--adafactor",), ("--optimizer", "adafactor")),
         (("--8bit-adam",), ("--optimizer", "adamw-8bit")),
+        (("--int8", "--lora"), ("--quantization", "int8", "--lora")),
+        (("--int4", "--lora"), ("--quantization", "nf4", "--lora")),
         (("--use-unsloth", "--lora"), ("--runtime", "unsloth", "--lora")),
         (("--tf32",), ("--precision", "tf32")),
         (("--full",), ("--adapter", "none")),

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramplan.catalog.locate import Kind, shipped_called
 from vramplan.cli import named
-from vramplan.cli.typed import names_of, other_names, shortcuts
+from vramplan.cli.typed import TIMES, names_of, other_names, shortcuts
 from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.options.flags import quoted
 from vramplan.options.option import WORD, Option
@@ -48,6 +48,8 @@ OPTIONS = {
     "--attention eager": ("eager", "eager-attention"),
     "--attention fa3": ("fa3", "flash-attn-3", "flash-attention-3"),
     "--weight-dtype bf16": ("weights-bf16", "bf16-weights"),
+    "--quantization nf4": ("int4", "fp4", "q4", "nf4-4bit"),
+    "--quantization int8": ("int8", "q8"),
     "--weight-dtype T is the element type of the weights that are loaded": ("weights", "weights-dtype", "weight-type"),
     "--sharding fsdp or zero3 shares states, --tensor, --pipeline and --context split the model": (
         *("parallel", "parallelism", "distributed", "dist", "sharded", "shard", "multi-gpu"),
@@ -351,6 +353,10 @@ def second_word(model: str, word: str, behind: list[str], command_name: str) -> 
             return f"a model is one word: {joined}"
     if word.isdecimal():
         return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
+    counted = f"{word}{behind[0]}" if word.lower() in TIMES and behind else word
+    times = re.fullmatch(r"[x*\u00d7]([1-9]\d*)|([1-9]\d*)x", counted.lower())
+    if times is not None:
+        return f"how many GPUs there are is --gpus {times[1] or times[2]}"
     other = has_the_word(word)
     if other is not None and other.options:
         return f"it is a value of {other.option}"

@@ -12,6 +12,14 @@ FSDP_HALVES = (FSDP_PRECISION, "fsdp-fp16")  # the same in fp16, for GPUs withou
 SCALED = ("amp-fp16", "fsdp-fp16")  # whose gradients are fp32, and made in fp16
 FSDP_FP8 = "fsdp-fp8"  # the same with products in fp8
 FAR = "docs/precision.md has a table of the combinations that programs have"
+MEANT = {
+    ("weight_dtype", "int8"): "weights in 8 bits, which an adapter trains over, are --quantization int8",
+    ("weight_dtype", "fp8"): "products in fp8 are --precision fp8",
+    ("compute_dtype", "int8"): "weights in 8 bits, which an adapter trains over, are --quantization int8",
+    ("optimizer_state_dtype", "int8"): "states in 8 bits are --optimizer adamw-8bit",
+    ("optimizer_state_dtype", "fp8"): "states in 8 bits are --optimizer adamw-8bit",
+}
+"""What people mean by an element type of 8 bits, which no program has in that place."""
 
 
 class Cells(NamedTuple):
@@ -122,8 +130,8 @@ def _program(cells: dict[str, str], precision: str, optimizer: str) -> Cells | t
     weights, gradients, master, states, compute = (cells[key] for key in words.CELLS)
     for key in words.CELLS:
         if cells[key] in ("fp8", "int8"):
-            hint = "; the states of adamw-8bit are another thing" if key == "optimizer_state_dtype" else ""
-            return key, f"{cells[key]} is not modelled{hint}"
+            meant = MEANT.get((key, cells[key]))
+            return key, f"{cells[key]} is not modelled" + (f"; {meant}" if meant else "")
     if weights == "none" or compute == "none" or states == "none":
         key = next(key for key in words.CELLS if cells[key] == "none" and key not in ("gradient_dtype", "master_dtype"))
         return key, "none belongs to the runtime textbook"
