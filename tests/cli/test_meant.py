@@ -78,7 +78,6 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("fit", "gpt2", "-g", "v100", "--seq", "--lora"), "'--seq' requires an argument"),
         (("check", "jobs.yaml", "--lr", "1e-4"), "No such option: --lr"),
         (("fit", "gpt2", "-g", "v100", "--no-flash"), "--attention efficient"),
-        (("fit", "gpt2", "-g", "v100", "--int8"), "--weight-dtype int8 or --quantization int8"),
         (("fit", "gpt2", "-g", "v100", "--within", "5"), "vramplan plan has it"),
         (("compare", "gpt2", "-g", "v100", "--emit", "trl"), "vramplan fit, checkpoints and plan have it"),
         (("check", "jobs.yaml", "--junit"), "--format junit > OUT.xml"),
