@@ -9,19 +9,19 @@ from vramplan.job import on_demand
 from vramplan.job.attention import attention_of, within_window
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaled_halves, check_scaler
-from vramplan.job.keyed import sold_as
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import cells_of, load_weights, precision_of
 from vramplan.job.read import RawJob
 from vramplan.job.resolver import Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
+from vramplan.job.whole import as_given, has_a_state_space, is_special, tell_of_the_model, warn
 from vramplan.options import words
-from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, no_code_for
-from vramplan.replay.models.capable import no_checkpointing, untraced_parts
-from vramplan.units import format_gib
+from vramplan.replay.models import is_in_transformers, ladder_of, no_code_for
+from vramplan.replay.models.capable import no_checkpointing
+from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import DEFAULT
-from vramplan.values.job import MAX_UTILIZATION, Adapter, ResolvedJob
+from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
@@ -50,6 +50,16 @@ def resolve(raw: RawJob, catalog: Catalog) -> ResolvedJob | None:
     return on_demand.without_preferred(sink, before, resolver.preferred, attempt)
 
 
+class Substitutes(NamedTuple):
+    """What runs in the place of the model's own modules, under the names of the job."""
+
+    adapter: Adapter | None
+    liger_kernels: tuple[str, ...]
+    teacher: ModelShape | None
+    distillation: str | None
+    tiled_mlp: int | None
+
+
 class _ReplayResolver(Resolver):
     """Of a job that is replayed: each method one part of it, in the order in which a report tells them."""
 
@@ -69,37 +79,13 @@ class _ReplayResolver(Resolver):
         target = self._target(model)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
-        if raw.trained_blocks not in (None, "all") and model is not None:
-            raw.frozen = on_demand.frozen_by_blocks(self, model, optimizer, precision)
-        frozen, adapter = self._trained(model, precision, loss)
-        if raw.hold_outputs_until and not raw.hold_outputs:
-            message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
-            self.fields.refuse("hold_outputs_until", message, hint="hold_outputs: true; or leave it out")
-        if raw.use_cache and model is not None:
-            on_demand.check_cache(self, model, loss)
-        if raw.quantized_experts:
-            on_demand.check_quantized_experts(raw, model)
-        if raw.bitsandbytes is not None:
-            on_demand.check_bitsandbytes(raw, model, runtime)
-        if model is not None and model.task == "cls":
-            on_demand.check_classifier(self, model)
+        frozen, adapter = self._trained(model, optimizer, precision, loss)
+        self._check_outputs(model, loss)
         imbalance = self._experts(model, runtime)
-        if (raw.adapter_kernels or under(runtime).fuses_adapters) and model is not None and adapter is not None:
-            adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
-            adapter = adapter._replace(asked_kernels=tuple(raw.adapter_kernels))
-        liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
-        teacher = word = None
-        distils = raw.teacher is not None or raw.distillation or raw.teacher_logprobs
-        if distils and model is not None and runtime is not None:
-            teacher, word = on_demand.teacher_of(self, model, runtime, loss, adapter)
-        tiles = (
-            on_demand.tiles_of(self, model, adapter, sequence_length, reference)
-            if raw.tiled_mlp and model is not None
-            else None
-        )
+        own = self._own_code(model, runtime, gpu, cells, adapter, loss, reference, sequence_length)
         if raw.compile:
-            self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
-        qat = on_demand.qat_of(self, model, cells, adapter, gpu) if raw.qat is not None else None
+            self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, own.adapter)
+        qat = on_demand.qat_of(self, model, cells, own.adapter, gpu) if raw.qat is not None else None
         self._products(precision, model, gpu, sequence_length)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
@@ -107,118 +93,61 @@ class _ReplayResolver(Resolver):
         recipe = None if model is None else model.recipe_global_batch_size
         global_batch, given = self.batch(recipe, "" if model is None else RECIPE.format(model.name))
         length = on_demand.length_of(self, model, gpu) if raw.asks_for_length else NO_LENGTH
-        if gpu is not None:
-            if raw.gpu_free_now or raw.gpu_free_bytes is not None:
-                on_demand.check_free(self, gpu)
-            gpu = self.usable(gpu)
-        if runtime is not None and gpu is not None and (raw.pytorch_version or raw.cuda_module_loading):
-            runtime = on_demand.with_software(self, runtime, gpu)
+        runtime, gpu = self._as_it_is_here(runtime, gpu)
         if self.is_refused or model is None or gpu is None or runtime is None:
             return None
-        self._tell_of_the_model(model)
-        self._warn(model, gpu, whole_length, attention)
-        devices_per_node = devices_per_node_of(self)
-        every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
-        if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
-            self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
-        leaves = raw.split is not None or raw.offload or raw.offload_activations
-        if every > 1 or leaves or raw.optimizer in words.STATES_ON_HOST:
-            gpu = on_demand.in_its_machine(self, gpu)
+        tell_of_the_model(self, model)
+        warn(self, model, gpu, whole_length, attention)
+        devices_per_node, gpu = self._machine(gpu)
         if raw.varied_lengths:
             on_demand.check_varied(self, model, runtime, sequence_length)
         allocator = self._allocator(runtime)
-        job = ResolvedJob(
-            name=raw.name or f"{model.name} on {gpu.name}",
-            model=model,
-            gpu=gpu,
-            sequence_length=sequence_length,
-            micro_batch_size=raw.micro_batch_size,
-            global_batch_size=global_batch,
-            global_batch_given=given,
-            gradient_accumulation_steps=raw.gradient_accumulation_steps,
-            precision=precision,
-            tf32=raw.precision == words.TF32 and precision == "fp32",  # element types may make it another
-            optimizer=optimizer,
-            optimizer_implementation=implementation,
-            activation_checkpointing=raw.activation_checkpointing,
-            attention=attention,
-            dropout=raw.dropout,
-            hold_outputs=bool(raw.hold_outputs),
-            use_cache=bool(raw.use_cache),
-            hold_outputs_until=(raw.hold_outputs_until or words.NEXT_FORWARD) if raw.hold_outputs else None,
-            data_parallel_size=raw.data_parallel_size,
-            runtime=runtime,
-            reserve_bytes=raw.reserve_bytes,
-            assumptions=tuple(self.assumptions),
-            warnings=tuple(self.warnings),
-            reasons=tuple(self.reasons),
-            expect=raw.expect or "fits",
-            max_utilization=MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
-            case=raw.case,
-            base_batch_size=raw.base_batch_size,
-            base_learning_rate=raw.base_learning_rate,
-            optimizer_in_backward=in_backward,
-            zero_grad=raw.zero_grad or words.AFTER_STEP,
-            max_gradient_norm=raw.max_gradient_norm,
-            grad_scaler=bool(raw.grad_scaler),
-            ema=bool(raw.ema),
-            from_scratch=bool(raw.from_scratch),
-            half_weights=cells.half_weights,
-            fp32_gradients=cells.fp32_gradients,
-            fp32_states=cells.fp32_states,
-            liger_kernels=liger,
-            teacher=teacher,
-            distillation=word,
-            teacher_logprobs=raw.teacher_logprobs,
-            tiled_mlp=tiles,
-            mamba_kernels=bool(raw.mamba_kernels) and model.state_space is not None and bool(model.state_space.layers),
-            every_second_matmul=bool(raw.every_second_matmul),
-            expert_imbalance=imbalance,
-            expert_capacity_factor=raw.expert_capacity_factor,
-            expert_pad_to_capacity=bool(raw.expert_pad_to_capacity),
-            offload_activations=raw.offload_activations,
-            checkpoint_reentrant=bool(raw.checkpoint_reentrant),
-            loss=loss,
-            image_size=image_size,
-            channels_last=bool(raw.channels_last),
-            target_length=target,
-            frozen=frozen,
-            trained_blocks=raw.trained_blocks or "all",
-            adapter=adapter,
-            quantization=raw.quantization,
-            qat=qat,
-            quantized_experts=bool(raw.quantized_experts),
-            bitsandbytes=raw.bitsandbytes,
-            label_smoothing=raw.label_smoothing or 0.0,
-            dpo_reference=reference,
-            padding=raw.padding or "none",
-            packing=bool(raw.packing),
-            varied_lengths=bool(raw.varied_lengths),
-            eval_batch_size=raw.eval_batch_size,
-            generation_batch_size=raw.generation_batch_size,
-            generation_length=raw.generation_length,
-            compile=bool(raw.compile),
-            sharding=sharding,
-            split=split,
-            planned=None if split is None else on_demand.planned_part(split, model),
-            offload=host,
-            devices_per_node=devices_per_node,
-            node_bandwidth_bytes_per_s=raw.node_bandwidth_bytes_per_s,
-            host_memory_bytes=raw.host_memory_bytes,
-            gpu_free_bytes=raw.gpu_free_bytes,
-            pytorch_version=raw.pytorch_version,
-            transformers_version=raw.transformers_version,
-            litgpt_version=raw.litgpt_version,
-            deepspeed_version=raw.deepspeed_version,
-            first_flash=self.first_flash,
-            old_code=self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
-            cuda_module_loading=raw.cuda_module_loading,
-            allocator=allocator,
-            rent=raw.rent,
-            allocator_offered=self._offered_allocator(runtime) if allocator is None else None,
-            length=length,
-        )
-        return self._checked(job)
+        decided: dict[str, Any] = {
+            "name": raw.name or f"{model.name} on {gpu.name}",
+            "model": model,
+            "gpu": gpu,
+            "runtime": runtime,
+            "sequence_length": sequence_length,
+            "target_length": target,
+            "image_size": image_size,
+            "global_batch_size": global_batch,
+            "global_batch_given": given,
+            "precision": precision,
+            "tf32": raw.precision == words.TF32 and precision == "fp32",  # element types may make it another
+            "half_weights": cells.half_weights,
+            "fp32_gradients": cells.fp32_gradients,
+            "fp32_states": cells.fp32_states,
+            "optimizer": optimizer,
+            "optimizer_implementation": implementation,
+            "optimizer_in_backward": in_backward,
+            "attention": attention,
+            "hold_outputs_until": (raw.hold_outputs_until or words.NEXT_FORWARD) if raw.hold_outputs else None,
+            "loss": loss,
+            "dpo_reference": reference,
+            "frozen": frozen,
+            **own._asdict(),
+            "mamba_kernels": bool(raw.mamba_kernels) and has_a_state_space(model),
+            "expert_imbalance": imbalance,
+            "qat": qat,
+            "sharding": sharding,
+            "split": split,
+            "planned": None if split is None else on_demand.planned_part(split, model),
+            "offload": host,
+            "offload_activations": raw.offload_activations,
+            "devices_per_node": devices_per_node,
+            "node_bandwidth_bytes_per_s": raw.node_bandwidth_bytes_per_s,
+            "first_flash": self.first_flash,
+            "old_code": self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
+            "allocator": allocator,
+            "allocator_offered": self._offered_allocator(runtime) if allocator is None else None,
+            "length": length,
+            "rent": raw.rent,
+            "case": raw.case,
+            "assumptions": tuple(self.assumptions),
+            "warnings": tuple(self.warnings),
+            "reasons": tuple(self.reasons),
+        }
+        return self._checked(ResolvedJob(**as_given(raw, decided), **decided))
 
     def _subject(self) -> tuple[Runtime | None, ModelShape | None, Gpu | None]:
         """What runs, what is trained and where, with the defaults that the runtime has for the rest."""
@@ -356,8 +285,12 @@ class _ReplayResolver(Resolver):
             on_demand.check_packing(self, model, sequence_length)
         return loss, reference
 
-    def _trained(self, model: ModelShape | None, precision: str, loss: str) -> tuple[tuple[str, ...], Adapter | None]:
+    def _trained(
+        self, model: ModelShape | None, optimizer: str, precision: str, loss: str
+    ) -> tuple[tuple[str, ...], Adapter | None]:
         """What is trained, where that is not every weight."""
+        if self.raw.trained_blocks not in (None, "all") and model is not None:
+            self.raw.frozen = on_demand.frozen_by_blocks(self, model, optimizer, precision)
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
         own = under(self.runtime)
@@ -368,6 +301,69 @@ class _ReplayResolver(Resolver):
         if self.raw.quantization and model is not None:
             on_demand.tell_whole(self, model)
         return frozen, adapter
+
+    def _check_outputs(self, model: ModelShape | None, loss: str) -> None:
+        """What goes with outputs that are held, a cache, quantized weights and a head of classes."""
+        raw = self.raw
+        if raw.hold_outputs_until and not raw.hold_outputs:
+            message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
+            self.fields.refuse("hold_outputs_until", message, hint="hold_outputs: true; or leave it out")
+        if raw.use_cache and model is not None:
+            on_demand.check_cache(self, model, loss)
+        if raw.quantized_experts:
+            on_demand.check_quantized_experts(raw, model)
+        if raw.bitsandbytes is not None:
+            on_demand.check_bitsandbytes(raw, model, self.runtime)
+        if model is not None and model.task == "cls":
+            on_demand.check_classifier(self, model)
+
+    def _own_code(
+        self,
+        model: ModelShape | None,
+        runtime: Runtime | None,
+        gpu: Gpu | None,
+        cells: Cells,
+        adapter: Adapter | None,
+        loss: str,
+        reference: str | None,
+        sequence_length: int,
+    ) -> Substitutes:
+        """What runs in the place of the model's own modules, and a teacher beside it."""
+        raw = self.raw
+        if (raw.adapter_kernels or under(runtime).fuses_adapters) and model is not None and adapter is not None:
+            adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
+            adapter = adapter._replace(asked_kernels=tuple(raw.adapter_kernels))
+        liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
+        teacher = word = tiles = None
+        distils = raw.teacher is not None or raw.distillation or raw.teacher_logprobs
+        if distils and model is not None and runtime is not None:
+            teacher, word = on_demand.teacher_of(self, model, runtime, loss, adapter)
+        if raw.tiled_mlp and model is not None:
+            tiles = on_demand.tiles_of(self, model, adapter, sequence_length, reference)
+        return Substitutes(adapter, liger, teacher, word, tiles)
+
+    def _as_it_is_here(self, runtime: Runtime | None, gpu: Gpu | None) -> tuple[Runtime | None, Gpu | None]:
+        """The device with what of it is free, and the program with its releases."""
+        raw = self.raw
+        if gpu is not None:
+            if raw.gpu_free_now or raw.gpu_free_bytes is not None:
+                on_demand.check_free(self, gpu)
+            gpu = self.usable(gpu)
+        if runtime is not None and gpu is not None and (raw.pytorch_version or raw.cuda_module_loading):
+            runtime = on_demand.with_software(self, runtime, gpu)
+        return runtime, gpu
+
+    def _machine(self, gpu: Gpu) -> tuple[int, Gpu]:
+        """The devices of a machine, and the device with the links of the usual one."""
+        raw = self.raw
+        devices_per_node = devices_per_node_of(self)
+        every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
+        if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
+            self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
+        leaves = raw.split is not None or raw.offload or raw.offload_activations
+        if every > 1 or leaves or raw.optimizer in words.STATES_ON_HOST:
+            gpu = on_demand.in_its_machine(self, gpu)
+        return devices_per_node, gpu
 
     def _experts(self, model: ModelShape | None, runtime: Runtime | None) -> float | None:
         """How uneven the load of experts is."""
@@ -417,18 +413,6 @@ class _ReplayResolver(Resolver):
             on_demand.check_offload_of_states(self, host, sharding)
         return host
 
-    def _tell_of_the_model(self, model: ModelShape) -> None:
-        if (
-            not self.fields.present("dropout")
-            and self.raw.dropout is None
-            and max(model.embedding_dropout, model.attention_dropout, model.hidden_dropout) > 0
-        ):
-            shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
-            self.assume("dropout", shares[0] if len(set(shares)) == 1 else list(shares), "the model's own")
-        if self.raw.packing is None and model.takes_text:
-            why = "every sequence counts at its full sequence_length; varied_lengths plays shorter ones too"
-            self.assume("packing", False, why)
-
     def _allocator(self, runtime: Runtime) -> Settings | None:
         """What the caching allocator is simulated with; None: it is estimated."""
         if self.raw.allocator is None and "allocator" not in runtime.defaults:
@@ -441,36 +425,6 @@ class _ReplayResolver(Resolver):
         if self.raw.allocator is not None:
             return None
         return on_demand.launched_allocator(self, runtime) if "allocator" in runtime.defaults else DEFAULT
-
-    def _warn(self, model: ModelShape, gpu: Gpu, sequence_length: int, attention: str) -> None:
-        sold = sold_as(gpu.name) if gpu.capacity_basis == "given" else None
-        if sold is not None:
-            size = format_gib(gpu.capacity_bytes)
-            self.warnings.append(f"{gpu.name} is {size}: cards sold as {sold} GB have {sold} GiB (--gpu '{sold} GiB')")
-        before = self.raw.tokens_before
-        length, most = f"sequence_length {sequence_length - before}", model.max_positions
-        if before:
-            length = f"{length} with {before} virtual tokens"
-        if sequence_length > most:
-            self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
-        if model.linear_attention is not None:
-            on_demand.tell_linear(self, attention)
-        if model.state_space is not None or self.raw.mamba_kernels:
-            on_demand.tell_space(self, model)
-        if model.short_convolution is not None and model.short_convolution.layers:
-            on_demand.tell_short(self, model.short_convolution.kernel)
-        checkpointing = self.raw.activation_checkpointing or ""
-        if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > max(model.stacks):
-            self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {_blocks(model)}")
-        if checkpointing == "selective" and attention != "eager":
-            what = f"selective runs the {attention} kernel twice and saves nothing but its row statistics"
-            self.warnings.append(f"{what}: fused attention stores no scores that could be recomputed")
-        raw, devices = self.raw, self.raw.data_parallel_size
-        if raw.host_memory_bytes is not None and not (raw.offload or raw.offload_activations):
-            self.warnings.append("host_memory is not looked at: the job keeps nothing in the memory of the host")
-        if devices > 1 and self.raw.sharding == "none":
-            what = "data-parallel devices without sharding"
-            self.warnings.append(f"{devices} {what}: communication buffers are not counted")
 
     def _checked(self, job: ResolvedJob) -> ResolvedJob | None:
         """The job as its engine runs it; None if something in it cannot be."""
@@ -489,35 +443,6 @@ class _ReplayResolver(Resolver):
         job = engine.check(self, job)
         if self.is_refused:
             return None
-        if _is_special(job):
+        if is_special(job):
             job = job._replace(composed=tuple(dict.fromkeys((*job.composed, *on_demand.composed_of(job)))))
         return job
-
-
-def _is_special(job: ResolvedJob) -> bool:
-    """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
-    one = job.compile or job.precision.endswith("fp8") or job.padding != "none" or job.packing
-    return (
-        one
-        or job.half_weights
-        or job.planned is not None
-        or job.transformers_version is not None
-        or job.litgpt_version is not None
-        or (job.split is not None and job.split.tensor > job.model.key_value_heads)
-        or (job.model.engine is not None and (is_untraced(job.model.family) or bool(untraced_parts(job.model))))
-        or bool(job.frozen)
-        or job.adapter is not None
-        or job.sharding is not None
-        or job.model.attention_softcap
-        or job.checkpoint_reentrant
-        or job.offload_activations
-        or bool(job.liger_kernels)
-        or job.tiled_mlp is not None
-        or job.distillation is not None
-        or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
-        or job.loss not in ("standard", "fp32-logits")
-    )
-
-
-def _blocks(model: ModelShape) -> str:
-    return " and ".join(str(layers) for layers in model.stacks) + " blocks"
