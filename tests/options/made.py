@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs import glossary
+from tests.options import pairs
 from vramplan.job.file import VERSION
 from vramplan.options import table, words
 from vramplan.options.option import COUNT, FLAG, MAPPING, NUMBER, PARAMETERS, SIZE, TEXT, TEXTS, WORD, Option
@@ -176,9 +177,10 @@ def job_format() -> str:
         before, heading, rest = text.partition(f"\n### {section}\n")
         assert heading, section
         before_table, *_, after_table = re.split(r"^(\|.*\n)+", rest, maxsplit=1, flags=re.MULTILINE)
-        rest = f"{before_table}{made}\n{after_table}"
-        text = before + heading + rest
-    return text
+        text = f"{before}{heading}{before_table}{made}\n{after_table}"
+    before, heading, rest = text.partition("\n### What goes with what\n")
+    before_table, *_, after_table = re.split(r"^(\|.*\n)+", rest, maxsplit=1, flags=re.MULTILINE)
+    return f"{before}{heading}{before_table}{pairs.table()}\n{after_table}"
 
 
 # JSON Schema
