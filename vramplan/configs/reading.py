@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, forms, records, registry, sections, shell
+from vramplan.configs import command, forms, notebooks, records, registry, sections, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
 from vramplan.configs.neighbours import imported, sourced
@@ -38,14 +38,16 @@ _COMMAND = (
 )
 """How a line of a script begins that no file of settings has."""
 
-_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
-SHELL, PYTHON, TOML, JSON, YAML, PAGE = "shell", "python", "toml", "json", "yaml", "markdown"
+_NAMED = re.compile(r"(?P<file>.+\.(?:py|ipynb)):(?P<name>[A-Za-z_]\w*)")
+SHELL, PYTHON, TOML, JSON, YAML, PAGE = notebooks.SHELL, notebooks.PYTHON, "toml", "json", "yaml", "markdown"
+NOTEBOOK = "notebook"
 SUFFIXES = {
     ".sh": SHELL,
     ".bash": SHELL,
     ".slurm": SHELL,
     ".sbatch": SHELL,
     ".py": PYTHON,
+    notebooks.SUFFIX: NOTEBOOK,
     ".toml": TOML,
     ".json": JSON,
     ".yaml": YAML,
@@ -102,9 +104,15 @@ def form_of(text: str, file: str) -> str:
     return YAML
 
 
+def unfolded(text: str, file: str) -> tuple[str, str]:
+    """A text with its form; in the place of a notebook the script that its cells make. Raises InputError."""
+    form = form_of(text, file)
+    return notebooks.script(text, file) if form == NOTEBOOK else (text, form)
+
+
 def settings(text: str, file: str) -> dict[str, Written]:
     """The settings of a text of any form, each with its place. Raises InputError."""
-    form = form_of(text, file)
+    text, form = unfolded(text, file)
     if not text.strip():
         raise InputError([Problem("is empty", file=file)])
     if form == SHELL:
@@ -227,7 +235,7 @@ def _is_quiet(key: str, written: Mapping[str, Written]) -> bool:
 
 def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
     """The program that a command in a script or in the specification of a platform starts with a file."""
-    form = form_of(text, file)
+    text, form = unfolded(text, file)
     if form == SHELL:
         return registry.started_by(_script(text, file), file)
     if form != YAML:
@@ -237,9 +245,11 @@ def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
 
 def written_by(file: str) -> Mapping[str, str]:
     """The texts of the files that a script writes before it starts a program with them, by their paths."""
-    if form_of("", file) != SHELL:
+    if form_of("", file) not in (SHELL, NOTEBOOK):
         return {}
-    text = read_text(named_in(file)[0], allow_stdin=True, allow_utf16=True)
+    text, form = unfolded(read_text(named_in(file)[0], allow_stdin=True, allow_utf16=True), file)
+    if form != SHELL:
+        return {}
     return shell.read(text, sourced(file)).files if "<<" in text else {}
 
 
