@@ -17,6 +17,7 @@ from typing import Any
 
 from vramplan.configs.programs.arguments import peft_kinds
 from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, LORA, TABLE
+from vramplan.configs.programs.arguments.loaded_adapters import SHAPING
 from vramplan.configs.shell import CLOSE, OPEN
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
@@ -121,9 +122,6 @@ BESIDE_WEIGHTS = (
 )
 """What changes memory and does not stand in the file that PEFT keeps: it is asked for."""
 
-SHAPING = ("rank_pattern", "alpha_pattern", "layers_to_transform", "target_parameters", "layer_replication")
-"""Settings of PEFT's file that change which layers have an adapter or how large it is; without a value they do not."""
-
 
 def of_peft(written: Mapping[str, Written]) -> Settings | None:
     """The arguments in the file that PEFT keeps beside an adapter, `adapter_config.json`; None else.
@@ -139,10 +137,10 @@ def of_peft(written: Mapping[str, Written]) -> Settings | None:
         found["model_name_or_path"] = written[OF_THE_BASE]
     if str((written.get("task_type") or kind).value).endswith("SEQ_CLS"):
         found[CLASSIFIER] = kind._replace(value=True)
-    for key in SHAPING:
-        for name, item in written.items():
-            if name.partition(".")[0] == key and item.value not in (None, {}, [], ""):
-                found[name] = item
+    for name, item in written.items():
+        first, dot, below = name.partition(".")
+        if first in SHAPING and item.value not in (None, False, {}, [], ""):  # without a value they change nothing
+            found[SHAPING[first] + dot + below] = item
     return {**found, **{key: kind._replace(value=NOT_KEPT) for key in BESIDE_WEIGHTS}}
 
 

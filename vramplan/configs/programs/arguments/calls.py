@@ -21,7 +21,7 @@ from vramplan.configs.constructed import Beside
 from vramplan.configs.evaluated import UNKNOWN, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
-from vramplan.configs.programs.arguments import peft_kinds
+from vramplan.configs.programs.arguments import loaded_adapters, peft_kinds
 from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
 from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, OLD_KBIT, TABLE
 from vramplan.configs.written import Written
@@ -71,6 +71,9 @@ LOADED = {
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
 }
+REFERRING = ("dpo", "kto")
+"""Trainers that compare the trained model with a reference."""
+
 OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "max_length", "max_prompt_length")
 """Arguments that trainers of TRL took themselves, before their configurations did."""
 
@@ -244,8 +247,16 @@ class _Page:
             self.usual("bf16", False, run.arguments)
         self._model(run)
         self._adapter(run)
+        if run.task in REFERRING:
+            self._reference(run.trainer)
         if run.task is None:
             self._length()
+
+    def _reference(self, trainer: ast.Call) -> None:
+        """A reference model of its own, which a trainer takes beside an adapter too."""
+        node = self.names.given(trainer).get("ref_model", trainer.args[1] if len(trainer.args) > 1 else None)
+        if node is not None and self.names.value(node) is not None:
+            self.usual("force_use_ref_model", True, node)
 
     def settled(self) -> dict[str, Written]:
         """The settings. Raises InputError with every problem."""
@@ -316,6 +327,9 @@ class _Page:
                 if name == node.id and isinstance(value, ast.Call)
             ]
             loaded = [value for value in values if value in found or name_of(value).endswith(".from_pretrained")]
+            inner = loaded_adapters.within(loaded[0]) if loaded else None
+            if inner is not None and ast.unparse(inner) != node.id:
+                return self._loading(inner)
             if loaded:
                 return loaded[0] if loaded[0] in found else None
             if any(name_of(value).split(".")[0] in self.names.fields for value in values):
@@ -374,11 +388,16 @@ class _Page:
         wraps = next((call for call in calls if name_of(call).rpartition(".")[2] == "get_peft_model"), None)
         used = "peft_config" in given or wraps is not None
         config = next((call for call in calls if name_of(call).rpartition(".")[2] == "LoraConfig"), None)
+        loaded = None if config is not None and used else loaded_adapters.trained(self.names, calls, run.trainer)
+        if loaded is not None:
+            self._asked_adapter(loaded)
+            return
         if config is None:
             self._own_adapter(calls, given.get("peft_config"), wraps)
         if config is None or not used:
             return
         self.put("use_peft", True, config)
+        self._shaped(config)
         every = {word.arg: word.value for word in config.keywords}.get("target_modules")
         if every is not None and self._is_every_linear(every):
             self.put("lora_target_modules", ["all-linear"], every)
@@ -409,10 +428,22 @@ class _Page:
             makes.append(wraps)
         if not makes:
             return
-        self.put("use_peft", True, makes[0])
         self.of_call(makes[0], LORA)
+        self._asked_adapter(makes[0])
+
+    def _asked_adapter(self, call: ast.Call) -> None:
+        """An adapter of which the script does not say what it is like."""
+        self.put("use_peft", True, call)
         for key in ("lora_r", "lora_target_modules"):
-            self.usual(key, NotConstant(ast.unparse(makes[0])), makes[0])
+            self.usual(key, NotConstant(ast.unparse(call)), call)
+
+    def _shaped(self, config: ast.Call) -> None:
+        """What a configuration says of single layers, which no key of a job does."""
+        for name, node in self.names.given(config).items():
+            value = self.names.value(node) if name in loaded_adapters.SHAPING else None
+            if value not in (None, False, "", [], {}):
+                told = value if isinstance(value, bool | int | str | list) else ast.unparse(node)
+                self.put(loaded_adapters.SHAPING[name], told, node)
 
     def _is_of_peft(self, call: ast.Call, libraries: tuple[str, ...] = (PEFT, "trl", "unsloth")) -> bool:
         """Whether a function is of a library: TRL's `get_peft_config` makes none unless its arguments ask for one."""

@@ -126,7 +126,7 @@ UNDERSTOOD = names(
     teacher_model_name_or_path lmbda seq_kd
     use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
     source_max_len target_max_len packing packing_strategy padding_free beta loss_type precompute_ref_log_probs
-    num_generations max_completion_length
+    num_generations max_completion_length force_use_ref_model
     desirable_weight per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size
     gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.*
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
@@ -165,7 +165,7 @@ WITHOUT_EFFECT = (
     center_rewards_coefficient dataset_prompt_column cosine_* max_completion_len_* code_* codeforces_* ioi_provider
     parallel_code_exec_per_proc e2b_router_url morph_router_url soft_punish_cache
     model_init_kwargs.* ref_model_init_kwargs
-    ref_model_init_kwargs.* model_adapter_name ref_adapter_name force_use_ref_model disable_dropout max_prompt_length
+    ref_model_init_kwargs.* model_adapter_name ref_adapter_name disable_dropout max_prompt_length
     max_target_length_dpo generate_during_eval is_encoder_decoder use_logits_to_keep precompute_ref_batch_size tools
     label_smoothing reference_free f_divergence_type f_alpha_divergence_coef discopop_tau loss_weights use_weighting
     ld_alpha rpo_alpha wpo_temperature simpo_gamma gamma_beta_ratio cpo_alpha undesirable_weight ref_model_sync_steps
@@ -188,7 +188,7 @@ WITHOUT_EFFECT = (
     vf_coef cliprange cliprange_value kl_coef kl_estimator whiten_rewards gamma lam num_sample_generations stop_token
     stop_token_id missing_eos_penalty sft_model_path total_episodes
     clean_best_model train_seed precompute_ref_log_probs_path
-    chosen_column rejected_column chosen_key rejected_key chosen_field rejected_field
+    embedding_learning_rate chosen_column rejected_column chosen_key rejected_key chosen_field rejected_field
     """
     )
 )
@@ -212,6 +212,9 @@ UNMODELLED = {
     "steps_per_generation": "GRPO: steps between generations",
     "generation_batch_size": "GRPO: completions at a time",
     "freeze_*": "which weights are frozen",
+    "lora_config.layers_pattern": "what the blocks are called that have an adapter",
+    "lora_config.exclude_modules": "which layers have no adapter, and all that are named are counted",
+    "lora_config.lora_bias": "a bias of each second matrix of the adapter, which is trained too",
     "lora_namespan_exclude": "which layers have no adapter, and all linear layers are counted",
     "num_lora_modules": "how many layers have an adapter, and all linear layers are counted",
     "cast_lm_head_to_fp32": "the output layer in fp32",

@@ -121,9 +121,9 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     _cached(file, task)
     unknown: list[str] = []
     classifies = sheet.flag(CLASSIFIER)
-    precomputed = sheet.flag("precompute_ref_log_probs")
-    for key in ("num_generations", "max_completion_length", "desirable_weight"):
+    for key in ("num_generations", "max_completion_length", "desirable_weight", "precompute_ref_log_probs"):
         sheet.get(key)
+    sheet.get("force_use_ref_model")
     asks = task == SFT and "loss" not in sheet.beside
     pairs = of_pairs(file) if asks else None
     shape = sheet.shape_of(sheet.text("model_name_or_path") or "") if asks and file.is_trl else None
@@ -151,8 +151,7 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
             meaning.note(
                 "beta, max_prompt_length: keys of DPO, KTO, ORPO and CPO alike; DPO is taken (--loss orpo, ...)"
             )
-        how = "precomputed" if precomputed else "adapter-off" if peft else "model"
-        meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
+        _reference(file, peft=peft)
         meaning.say("padding", "right", "program")
         if liger:
             meaning.lack("use_liger_kernel", "Liger's fused DPO loss, and all logits are counted")
@@ -161,8 +160,7 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         kind = "simpo" if task == "cpo" and is_simpo(file, kinds) else task
         meaning.say("loss", kind, "program" if sheet.given("program") else "beta")
         if task == "kto":
-            how = "precomputed" if precomputed else "adapter-off" if peft else "model"
-            meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
+            _reference(file, peft=peft)
         meaning.say("padding", "right", "program")
     elif task == "grpo":
         sampling.say_policy(meaning, "program" if sheet.given("program") else "num_generations")
@@ -184,6 +182,18 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         else:  # of a trainer made from TRL's
             meaning.job.pop("loss", None)
             meaning.ask("loss", f"loss_type: {word} is none of TRL's (--loss dpo)")
+
+
+def _reference(file: TrainingFile, *, peft: bool) -> None:
+    """Say what the trained model is compared with; beside an adapter the model without it, unless there is another.
+
+    Source: huggingface/trl 1.16.0, trl/trainer/dpo_trainer.py (`ref_model`).
+    """
+    sheet = file.sheet
+    precomputed, own = sheet.flag("precompute_ref_log_probs"), sheet.flag("force_use_ref_model")
+    how = "precomputed" if precomputed else "adapter-off" if peft and not own else "model"
+    key = "precompute_ref_log_probs" if precomputed else "force_use_ref_model" if peft and own else "use_peft"
+    file.meaning.say("dpo_reference", how, key)
 
 
 def _cached(file: TrainingFile, task: str) -> None:
