@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted, read, read_file
@@ -108,3 +109,28 @@ def test_a_function_of_a_notebook_is_named_as_that_of_a_script(tmp_path: Path) -
     path = tmp_path / "own.ipynb"
     path.write_text(notebook(LOADED, TRAINED, whole.replace("batch_size=2", "batch_size=7")))
     assert read_file(f"{path}:long", Wanted()).job["micro_batch_size"] == 7
+
+
+def test_a_notebook_stands_where_a_model_may(tmp_path: Path) -> None:
+    path = tmp_path / "own.ipynb"
+    path.write_text(notebook(SETUP, LOADED, TRAINED))
+    ran = run("fit", str(path), "--gpu", "a100-80gb", "--gpus", "1", "--print", "verdict")
+    assert (ran.code, ran.out) == (0, "fits\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("unsloth/Phi-4", 40), ("unsloth/Phi-3.5-mini-instruct", 32), ("microsoft/Phi-3-medium-4k-instruct", 40)],
+)
+def test_unsloths_copies_of_phi_have_the_layers_of_llama(name: str, layers: int) -> None:
+    found = meant(notebook(LOADED.replace("unsloth/Llama-3.2-1B", name), TRAINED), "own.ipynb")
+    model = found.job["model"]
+    assert (model["family"], model["layers"]) == ("llama", layers)
+    assert found.job["adapter"]["targets"] == ["q_proj", "v_proj"]
+
+
+def test_other_phis_and_other_programs_keep_their_fused_layers() -> None:
+    other = meant(notebook(LOADED.replace("unsloth/Llama-3.2-1B", "unsloth/Phi-4-mini-instruct"), TRAINED), "own.ipynb")
+    assert isinstance(other.job["model"], str)
+    plain = meant("model_name_or_path: microsoft/phi-4\nmax_length: 512\n", "trl.yaml")
+    assert plain.job["model"] == "phi-4"

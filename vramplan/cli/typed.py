@@ -388,8 +388,8 @@ class _WordsReader:
         return f"did you mean {' or '.join(dict.fromkeys(names))}?"
 
 
-_FUNCTION = re.compile(r"(?<=\.py):\w+$")  # of FILE.py:NAME
-_FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|txt|args)$", re.IGNORECASE)
+_FUNCTION = re.compile(r"((?<=\.py)|(?<=\.ipynb)):\w+$")  # of FILE.py:NAME
+_FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|ipynb|txt|args)$", re.IGNORECASE)
 """What a word has that may be a file: a folder before it, or the ending of a configuration file."""
 
 STDIN = ("-", "/dev/stdin")  # the names in vramplan.catalog.text, which is not loaded for an option

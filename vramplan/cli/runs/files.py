@@ -245,7 +245,7 @@ def _is_config(file: str) -> bool:
     if not is_stdin and not os.path.isfile(file):
         return False
     suffix = os.path.splitext(file)[1].lower()
-    if suffix in (".toml", ".sh", ".bash", ".py", ".slurm", ".sbatch", ".md"):
+    if suffix in (".toml", ".sh", ".bash", ".py", ".ipynb", ".slurm", ".sbatch", ".md"):
         return True
     if suffix not in (".yaml", ".yml", ".json") and not is_stdin:
         return False

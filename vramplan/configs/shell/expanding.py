@@ -79,6 +79,9 @@ class Expansion:
         pieces: list[tuple[str, bool]] = []  # text, and whether it may be split
         text, at = word.text, 0
         self.line = word.line
+        places = re.fullmatch(r'"?\$\{!(\w+)\[[@*]\]\}"?', text)
+        if places:  # the places of an array
+            return [Argument(str(at), word.line) for at in range(len(self.values.get(places[1], ())))]
         whole = re.fullmatch(r'"?\$\{(\w+)\[[@*]\]\}"?', text)
         if whole:
             held = self.values.get(whole[1])
@@ -175,6 +178,9 @@ class Expansion:
         if text.startswith("$((", at):
             end = _closing(text, at + 1, "(", ")")
             return self.arithmetic(text[at + 3 : end - 1]), end + 1
+        if text.startswith("$[", at):  # an older spelling of `$((...))`
+            end = _closing(text, at + 1, "[", "]")
+            return self.arithmetic(text[at + 2 : end]), end + 1
         if text.startswith("$(", at):
             end = _closing(text, at + 1, "(", ")")
             return self.substituted(text[at + 2 : end]), end + 1
@@ -251,7 +257,10 @@ class Expansion:
 
     def arithmetic(self, text: str) -> str:
         """The value of `$((...))`, or the unknown in it."""
-        names = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda found: self.value(found[1]), text)
+        inner = re.sub(r"\$\[([^\[\]]*)\]", lambda found: self.arithmetic(found[1]), text)
+        if unknowns(inner):
+            return f"{OPEN}{unknowns(inner)[0]}{CLOSE}"
+        names = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda found: self.value(found[1]), inner)
         names = re.sub(r"\$\{?(\d+)\}?", lambda found: self.value(found[1]), names)
         if unknowns(names):
             return f"{OPEN}{unknowns(names)[0]}{CLOSE}"

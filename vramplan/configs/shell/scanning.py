@@ -172,8 +172,8 @@ class _Scanner:
                     self._nested("(", ")")
                 else:
                     break
-            elif char == "{" and self.text[self.at - 1 : self.at] == "$":
-                self._nested("{", "}")
+            elif char in "{[" and self.text[self.at - 1 : self.at] == "$":
+                self._nested(char, "}" if char == "{" else "]")
             elif char == "'":
                 self._until("'")
             elif char == '"':

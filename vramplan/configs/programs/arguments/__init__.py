@@ -21,6 +21,7 @@ from vramplan.configs.programs.arguments import (
     scratch,
     scripts,
     tuning,
+    unsloths_copies,
 )
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
@@ -62,7 +63,8 @@ def read_file(file: TrainingFile) -> None:
     recognising.note_absent(file)
     name = sheet.text("model_name_or_path")
     if name and "model" not in meaning.job:
-        meaning.say("model", name, "model_name_or_path")
+        if not unsloths_copies.say(sheet, meaning, name):
+            meaning.say("model", name, "model_name_or_path")
         for key in (*scratch.KINDS, scratch.OVERRIDES):
             sheet.text(key)
     elif not {"model"} & (meaning.job.keys() | meaning.open.keys()) and not scratch.model(sheet, meaning):
