@@ -354,3 +354,12 @@ def test_names_of_the_first_files_of_torchtune_torchtitan_and_litgpt() -> None:
     """
     found = job(lit, "a.yaml")
     assert (found["model"]["layers"], found["gradient_accumulation_steps"]) == (2, 4)
+
+
+def test_the_first_script_of_llama_factory_cuts_texts_to_1024_tokens() -> None:
+    words = "--stage sft --do_train --model_name_or_path gpt2 --finetuning_type full --bf16 --template default\n"
+    old = meant(f"deepspeed --num_gpus 2 src/train_bash.py {words}", "run.sh")
+    assert (old.release, old.job["sequence_length"]) == ("0.7.1", 1024)
+    assert meant(f"torchrun src/train.py {words}", "run.sh").job["sequence_length"] == 2048
+    later = meant(f"python src/train_bash.py {words}", "run.sh", version="0.9.3")
+    assert later.job["sequence_length"] == 2048

@@ -13,7 +13,7 @@ from typing import Any
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.llama_factory import asked, command, computing, devices, tuning, v1
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
-from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
+from vramplan.configs.programs.llama_factory.keys import OLD, OLD_SCRIPT, RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
 
 OF_OLD_RELEASES = {
@@ -115,4 +115,10 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     asked.ask(meaning, left)
 
 
-PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise, started=command.started)
+def release_of(keys: Mapping[str, Any]) -> str | None:
+    """The release that a script is of whose name later ones have not."""
+    program = str(getattr(keys.get("program"), "value", "")).replace("\\", "/").rpartition("/")[2]
+    return OLD if program == OLD_SCRIPT else None
+
+
+PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise, release_of, started=command.started)

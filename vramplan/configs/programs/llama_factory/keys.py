@@ -169,6 +169,9 @@ DEFAULTS: dict[str, Any] = {
 
 _SOURCE = "hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/hparams/ and v1/config/; transformers 5.23.0"
 
+OLD, OLD_SCRIPT = "0.7.1", "train_bash.py"
+"""The last release with a script of this name, and what it is called."""
+
 RELEASES = (
     ProgramRelease("0.9.6", "2026-08-18", _SOURCE, DEFAULTS),
     ProgramRelease(
@@ -176,6 +179,12 @@ RELEASES = (
         "2025-06-16",
         "hiyouga/LLaMA-Factory 0.9.3, src/llamafactory/hparams/; transformers 4.52 (optim: adamw_torch)",
         {**DEFAULTS, "optim": "adamw_torch"},
+    ),
+    ProgramRelease(
+        OLD,
+        "2024-05-16",
+        "hiyouga/LLaMA-Factory 0.7.1, src/llmtuner/hparams/data_args.py (cutoff_len, of 0.9.1 on 2048)",
+        {**DEFAULTS, "optim": "adamw_torch", "cutoff_len": 1024},
     ),
 )
 
