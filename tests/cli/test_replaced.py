@@ -85,3 +85,9 @@ def test_what_a_precision_means_under_another_sharding(
     assert precision_for(files, {"parallel.sharding": sharding}) == meant
     assert precision_for(files, {"parallel.sharding": sharding, "precision": "fp32"}) is None
     assert precision_for(files, {}) is None
+
+
+@pytest.mark.parametrize(("sharding", "gone"), [("zero2", {"weight_dtype"}), ("ddp", set()), ("fsdp", set())])
+def test_a_master_copy_is_of_whatever_was_loaded(sharding: str, gone: set[str]) -> None:
+    files = {"precision": "amp-bf16", "weight_dtype": "fp32"}
+    assert meaningless(files, {"parallel.sharding": sharding}) == gone

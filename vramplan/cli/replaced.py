@@ -9,6 +9,7 @@ from vramplan.options import table, words
 
 SHARDING, PRECISION, LOSS = "parallel.sharding", "precision", "loss"
 WEIGHTS, PURE = "weight_dtype", "pure-"  # whose weights are of the type that it computes in
+MASTER = "mixed-"
 SCALED = ("amp-fp16", "fsdp-fp16", "auto")  # whose loss torch.amp.GradScaler scales
 REFERENCE, ADAPTER_OFF = "dpo_reference", "adapter-off"
 OF_MASTER_COPIES = ("zero", "distributed-optimizer")
@@ -32,6 +33,8 @@ def meaningless(files: Mapping[str, Any], typed: Mapping[str, Any]) -> frozenset
     if str(typed.get(PRECISION)).startswith(PURE):
         found.add(WEIGHTS)
     copies = str(typed.get(SHARDING)).startswith(OF_MASTER_COPIES)  # whose program scales the loss by itself
+    if copies and str(precision_for(files, typed)).startswith(MASTER):  # which casts whatever was loaded
+        found.add(WEIGHTS)
     if copies or (typed.get(PRECISION) is not None and typed[PRECISION] not in SCALED):
         found.add("grad_scaler")
     if typed.get(LOSS) is not None and typed[LOSS] not in words.REFERENCED_LOSSES:
