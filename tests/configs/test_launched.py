@@ -457,3 +457,12 @@ def test_a_file_that_only_the_caller_names_and_that_is_the_only_argument(tmp_pat
         read_files([str(script)], Wanted())
     found = read_files([str(script), str(own)], Wanted()).job
     assert (found["micro_batch_size"], found["sequence_length"]) == (3, 64)
+
+
+def test_a_variable_of_a_script_is_no_option_of_accelerate(tmp_path: Path) -> None:
+    (tmp_path / "acc.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: bf16\n")
+    command = "accelerate launch --config_file acc.yaml sft.py --model_name_or_path gpt2 --max_length 512"
+    script = tmp_path / "run.sh"
+    script.write_text(f"export GPUS_PER_NODE=4\nL='{command}'\n$L --packing\n")
+    found = read_files([str(script)], Wanted())
+    assert (found.job["parallel"]["data"], found.job["packing"]) == (2, True)

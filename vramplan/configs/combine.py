@@ -35,6 +35,8 @@ OF_TORCHRUN = tuple(
 )
 """Options that `accelerate launch` has not, or calls otherwise."""
 
+OF_CONFIG = "launcher.config_file"  # which it alone has
+
 Opened = Callable[[str], Mapping[str, Written] | None]
 
 
@@ -177,11 +179,12 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
 
     What it takes is no longer among them.
     """
-    launch = {} if any(key in written for key in OF_TORCHRUN) else accelerate.from_launcher(written)
+    others = OF_CONFIG not in written and any(key in written for key in OF_TORCHRUN)
+    launch = {} if others else accelerate.from_launcher(written)
     for key in ("launcher.num_processes", "launcher.num_machines"):  # what only the caller knows is asked for
         if key in written and unknowns(str(written[key].value)):
             del written[key]
-    for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
+    for name in ("num_gpus", "nnodes", "nproc_per_node"):  # of a script's variables and of the program that hands out machines
         launch.pop(name, None)
     named, option = launch.pop("config_file", None), "--config_file"
     if "accelerate_config" in written:
