@@ -184,7 +184,11 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
     for key in ("launcher.num_processes", "launcher.num_machines"):  # what only the caller knows is asked for
         if key in written and unknowns(str(written[key].value)):
             del written[key]
-    for name in ("num_gpus", "nnodes", "nproc_per_node"):  # of a script's variables and of the program that hands out machines
+    for name in (
+        "num_gpus",
+        "nnodes",
+        "nproc_per_node",
+    ):  # of a script's variables and of the program that hands out machines
         launch.pop(name, None)
     named, option = launch.pop("config_file", None), "--config_file"
     if "accelerate_config" in written:

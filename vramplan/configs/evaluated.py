@@ -129,6 +129,24 @@ class ScriptNames(NotedNames):
                 found |= self.items.get((self.owner.get(word.value), word.value.id), {})
         return found
 
+    def items_of(self, node: ast.expr | None) -> dict[str, ast.expr]:
+        """The items of a dictionary, with those of others within it: `{"a": 1, **({"b": 2} if TEST else {})}`."""
+        below = self._behind(node)
+        if isinstance(below, ast.IfExp):
+            test = self.value(below.test)
+            return self.items_of(below.orelse if test is False or test is None else below.body)
+        if isinstance(below, ast.Call) and name_of(below) == "dict":
+            return self.given(below)
+        found: dict[str, ast.expr] = {}
+        if isinstance(below, ast.Dict):
+            for key, item in zip(below.keys, below.values, strict=True):
+                found |= self.items_of(item) if key is None else {}
+                if isinstance(key, ast.Constant):
+                    found[str(key.value)] = item
+        if isinstance(node, ast.Name):
+            found |= self.items.get((self.owner.get(node), node.id), {})
+        return found
+
     def _handed_on(self, node: ast.expr | None) -> ast.expr | None:
         """The one dictionary that a function is called with, as `Trainer(**known_of(Trainer, words))` is."""
         arguments = [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
@@ -237,8 +255,13 @@ class ScriptNames(NotedNames):
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             return [self._value(item, again) for item in node.elts]
         if isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            return {self._value(_known(key), again): self.value(item, again) for key, item in pairs}
+            held: dict[Any, Any] = {}
+            for key, item in zip(node.keys, node.values, strict=True):
+                if key is None:  # {"a": 1, **others}
+                    held |= self._value(item, again)
+                else:
+                    held[self._value(key, again)] = self.value(item, again)
+            return held
         if isinstance(node, ast.Subscript):
             found = self._value(node.value, again)[self._value(node.slice, again)]
             return _decided(found)

@@ -74,6 +74,9 @@ LOADED = {
 REFERRING = ("dpo", "kto")
 """Trainers that compare the trained model with a reference."""
 
+INIT = "model_init_kwargs"
+QUANTIZED = (f"{INIT}.quantization_config", f"{INIT}.load_in_")
+
 OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "max_length", "max_prompt_length")
 """Arguments that trainers of TRL took themselves, before their configurations did."""
 
@@ -270,6 +273,7 @@ class _Page:
         named = self.names.value(node) if node is not None else None
         if isinstance(named, str):
             self.put("model_name_or_path", named, run.trainer)
+            self._loaded_by_the_trainer(run)
             return
         call = self._loading(node)
         if call is None:
@@ -285,15 +289,7 @@ class _Page:
             self.put(CLASSIFIER, True, call)
         if isinstance(self.written.get("dtype", Written(None)).value, NotConstant):
             del self.written["dtype"]
-        quantized = self.names.behind(words.get("quantization_config"))
-        if isinstance(quantized, ast.IfExp):
-            quantized = self.names.behind(quantized.body)
-        if isinstance(quantized, ast.Call) and name_of(quantized).endswith("BitsAndBytesConfig"):
-            for key in ("load_in_4bit", "load_in_8bit"):  # the configuration won until transformers 4.38 refused both
-                self.written.pop(key, None)
-            self.of_call(quantized, BITS)
-        elif quantized is not None and not (isinstance(quantized, ast.Constant) and quantized.value is None):
-            self.put("quantization_config", NotConstant(ast.unparse(quantized)), quantized)
+        self._quantized(words.get("quantization_config"))
         if unsloth:
             self._unsloth(call, words)
         self.usual("dtype", "auto", call)
@@ -306,6 +302,27 @@ class _Page:
             self.put(KBIT, True, kbit)
         elif any(name_of(one).endswith(".gradient_checkpointing_enable") for one in calls):
             self.put("gradient_checkpointing", True, call)
+
+    def _loaded_by_the_trainer(self, run: _Run) -> None:
+        """How a trainer of TRL loads the model that it is given the name of: by `model_init_kwargs`."""
+        words = self.names.items_of(self.names.given(run.arguments).get(INIT))
+        for name in ("load_in_4bit", "load_in_8bit"):
+            if name in words:
+                self.usual(name, self.names.value(words[name]), words[name])
+        self._quantized(words.get("quantization_config"))
+        self.written = {key: item for key, item in self.written.items() if not key.startswith(QUANTIZED)}
+
+    def _quantized(self, node: ast.expr | None) -> None:
+        """The configuration of quantized weights."""
+        quantized = self.names.behind(node)
+        if isinstance(quantized, ast.IfExp):
+            quantized = self.names.behind(quantized.body)
+        if isinstance(quantized, ast.Call) and name_of(quantized).endswith("BitsAndBytesConfig"):
+            for key in ("load_in_4bit", "load_in_8bit"):  # the configuration won until transformers 4.38 refused both
+                self.written.pop(key, None)
+            self.of_call(quantized, BITS)
+        elif quantized is not None and not (isinstance(quantized, ast.Constant) and quantized.value is None):
+            self.put("quantization_config", NotConstant(ast.unparse(quantized)), quantized)
 
     def _calls(self) -> list[ast.Call]:
         """The calls of the script, but for those of branches that its arguments do not take."""

@@ -55,6 +55,7 @@ LORA = {
 }
 """Arguments of a script by the names that they have in PEFT's LoraConfig."""
 
+QUANTIZATION = "model_init_kwargs.quantization_config."
 BITS = {
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
@@ -100,6 +101,8 @@ OF_PEFT = {
     "optimizer": "optim",
     "seq_length": "max_seq_length",
     "seq_len": "max_seq_length",
+    **{f"model_init_kwargs.{name}": name for name in ("load_in_4bit", "load_in_8bit")},
+    **{f"{QUANTIZATION}{name}": ours for name, ours in BITS.items()},
 }
 """What scripts around TRL and the Trainer call arguments.
 
