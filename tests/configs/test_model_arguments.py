@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.meant import holds, job
+from vramplan.errors import InputError
 
 SCRIPT = """
     import torch
@@ -47,3 +48,36 @@ def test_a_dictionary_takes_the_items_of_another() -> None:
     words = '{"dtype": "float16", **own}'
     found = job(text.replace("model_init_kwargs={}", f"model_init_kwargs={words}"), "grpo.py")
     holds(found, weight_dtype="fp32")
+
+
+FLAT = """
+    model: Qwen/Qwen2.5-0.5B
+    max_seq_len: 512
+    per_device_train_batch_size: 2
+    gradient_accumulation_steps: 4
+    use_lora: true
+    lora_r: 8
+    lora_target_modules: all
+    task_type: CAUSAL_LM
+    optimizer: adamw
+    dataset_cfg: own.yaml
+    prompt_type: chat
+    limit: 100
+"""
+
+
+def test_a_file_of_flat_settings_has_names_of_its_own() -> None:
+    found = job(FLAT, "sft.yaml")
+    holds(found, model="qwen2.5-0.5b", sequence_length=512, optimizer="adamw", adapter__rank=8, quantization=None)
+    held = job(FLAT.replace("use_lora: true", "use_qlora: true").replace("model:", "model_path:"), "sft.yaml")
+    holds(held, model="qwen2.5-0.5b", adapter__kind="lora", quantization="nf4")
+
+
+def test_a_file_of_training_settings_is_not_passed_over() -> None:
+    with pytest.raises(InputError, match=r"train_config.*is not understood"):
+        job(f"{FLAT}    train_config: own.yaml\n", "sft.yaml")
+
+
+def test_the_trainers_own_setting_takes_its_own_words() -> None:
+    with pytest.raises(InputError, match="'adamw' is not a known optimizer"):
+        job(FLAT.replace("optimizer:", "optim:"), "sft.yaml")

@@ -23,7 +23,7 @@ SUBJECTS = _words(
     save saving saved cache cached tokenizer tokenized preprocess preprocessing preprocessed processing
     message messages conversation dialogue instruction question answer template column columns field fields
     lr learning scheduler schedule warmup decay metric metrics verbose deterministic reasoning think
-    assistant role roles disk
+    assistant role roles disk prompt prompts
     """
 )
 """What a setting may be of; one of these words must be there."""
@@ -36,15 +36,15 @@ FURTHER = _words(
     sort by from to in out output outputs input inputs source user system keys key tags tag
     on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
     start end eta rate proc procs workers worker threads load loader dataloader manager index indices inds sampler
-    extract once prefix suffix
+    extract once prefix suffix limit cfg config configs
     """
 )
 """Words that say more of it, and nothing of a model, a batch or a length."""
 
-ALONE = _words("name subset notes comment tags")
+ALONE = _words("name subset limit notes comment tags")
 """Names of one word that say how a run is called, or which data it takes."""
 
-HOW = _words("type kind style strategy mode")
+HOW = _words("type kind style strategy mode cfg config configs")
 OF_TRAINING = _words("train training run experiment exp learning data")
 """`train_type: lora` and `data_type: bf16` are of no data: such words need another subject, as `dataset_type` has."""
 

@@ -10,6 +10,8 @@ tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model
 
 from __future__ import annotations
 
+from typing import Any
+
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.arguments import (
     asked,
@@ -49,6 +51,7 @@ def read_file(file: TrainingFile) -> None:
     if sheet.refused:
         return
     scripts.settled(sheet, meaning)
+    own = OWN_OPTIMIZERS if sheet.given("optimizer") else {}
     trainer.renamed(sheet, OF_PEFT)
     if "program" in sheet:
         trainer.complete(sheet, TABLE)
@@ -73,7 +76,7 @@ def read_file(file: TrainingFile) -> None:
     length(file)
     batch(file)
     if not sheet.beside.get("optimizer"):
-        trainer.optimizer(sheet, meaning, "optim")
+        trainer.optimizer(sheet, meaning, "optim", **own)
     else:
         sheet.text("optim"), sheet.get("optim_args")
     trainer.clipping(sheet, meaning)
@@ -95,6 +98,10 @@ def read_file(file: TrainingFile) -> None:
     asked.ask_own(file)
     if "parallel.data" not in meaning.job:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+
+
+OWN_OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {"adamw": ("adamw", ()), "adam": ("adam", ())}
+"""Words of scripts that call their setting `optimizer`, of which the Trainer has none."""
 
 
 def length(file: TrainingFile) -> None:

@@ -84,6 +84,8 @@ OF_PEFT = {
     "peft_enable": "use_peft",
     "peft_enabled": "use_peft",
     "model_id": "model_name_or_path",
+    "model": "model_name_or_path",
+    "model_path": "model_name_or_path",
     "double_quant": "use_bnb_nested_quant",
     "quant_type": "bnb_4bit_quant_type",
     "modules_to_save": "lora_modules_to_save",
@@ -101,6 +103,8 @@ OF_PEFT = {
     "optimizer": "optim",
     "seq_length": "max_seq_length",
     "seq_len": "max_seq_length",
+    "max_seq_len": "max_seq_length",
+    "task_type": "lora_task_type",
     **{f"model_init_kwargs.{name}": name for name in ("load_in_4bit", "load_in_8bit")},
     **{f"{QUANTIZATION}{name}": ours for name, ours in BITS.items()},
 }

@@ -110,6 +110,10 @@ def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
         if sheet.given("bits"):  # of scripts made from qlora.py
             _bits(sheet, "bits", 16)
         _own_quantization(sheet, meaning)
+        if sheet.flag("use_qlora"):
+            sheet.taken.add("use_qlora")
+            _put(sheet, "use_peft", True, "use_qlora")
+            _put(sheet, "load_in_4bit", True, "use_qlora")
         return None
     trainer.renamed(sheet, script.renamed)
     sheet.release = sheet.release._replace(defaults={**sheet.release.defaults, **script.defaults})
