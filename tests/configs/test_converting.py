@@ -402,3 +402,10 @@ def test_tensor_parallelism_on_every_device_shards_nothing_in_torchtune(tmp_path
     back = tmp_path / "torchtune.yaml"
     back.write_text(found.out)
     assert run("fit", str(back), "--gpu", "8xh200").code in (0, 3)
+
+
+def test_what_the_code_of_a_program_gives_is_said_in_a_sentence(tmp_path: Path) -> None:
+    text = "model_name: pythia-160m\nprecision: 32-true\ntokenizer_dir: t\ndevices: 1\n"
+    (tmp_path / "lit.yaml").write_text(f"{text}train: {{global_batch_size: 8, max_seq_length: 512}}\n", "utf-8")
+    said = run("convert", tmp_path / "lit.yaml", "--to", "megatron-lm").err
+    assert "compile: true is not in megatron; it is of litgpt 0.5.13: pretrain.py compiles the model" in said

@@ -39,6 +39,9 @@ VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
 _OPTION = re.compile(r" \((--[a-z-]+( [\w-]+)?)\)$")  # of a reason: the hint has it, with a value
+_SETTING = re.compile(r"[\w.*:/-]+")
+"""What a key of a file may be; what else gives a value is said in words, as `pretrain.py compiles the model`."""
+
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
 _PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
@@ -336,7 +339,9 @@ def placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
             source = next((one for one in value.sources if not one.is_default), None)
             if source is None:
                 of = value.sources[0].key if value.sources else value.key
-                message = f"{problem.message}; it is the default of {of} in {read.program} {read.release}"
+                program = f"{read.program} {read.release}"
+                told = f"is the default of {of} in {program}" if _SETTING.fullmatch(of) else f"is of {program}: {of}"
+                message = f"{problem.message}; it {told}"
                 problems.append(problem._replace(message=message, file=read.files[-1]))
                 continue
             key = source.key if source.key == problem.key else f"{source.key}: {problem.key}"
