@@ -630,3 +630,11 @@ def test_what_a_message_quotes_is_short() -> None:
     with pytest.raises(InputError) as caught:
         meant(f"model_name_or_path: gpt2\nmax_length: {'x1' * 5000}\nbf16: true\n", "trl.yaml")
     assert len(str(caught.value)) < 500
+
+
+def test_an_optimizer_of_a_program_made_from_nanogpt_is_asked_for() -> None:
+    text = "n_layer = 12\nn_head = 12\nn_embd = 768\nblock_size = 1024\nalgorithm = {!r}\n"
+    found = meant(text.format("adam_mini"), "train_own.py")
+    assert "optimizer" not in found.job
+    assert "--optimizer adam-mini" in found.open["optimizer"]
+    assert meant(text.format("adamw"), "train_own.py").job["optimizer"] == "adamw"

@@ -17,6 +17,7 @@ from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 from vramplan.errors import closest
+from vramplan.options.words import OPTIMIZERS
 
 UNDERSTOOD = names(
     """
@@ -121,7 +122,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("micro_batch_size", sheet.count("batch_size"), "batch_size")
     _model(sheet, meaning, length)
     _devices(sheet, meaning)
-    meaning.say("optimizer", "adamw", "model.py configure_optimizers")
+    _optimizer(sheet, meaning)
     precision = sheet.word("dtype", PRECISIONS)
     if precision:
         meaning.say("precision", precision, "dtype")
@@ -158,6 +159,16 @@ def _passed_over(sheet: Sheet, meaning: Meaning) -> None:
             meaning.lack(
                 key, "train.py of nanoGPT reads no such name, and what another program makes of it is not counted"
             )
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    """Say AdamW, unless a setting that a program made from nanoGPT reads has the name of another optimizer."""
+    for key in meaning.lacking:
+        word = str(sheet.written[key].value).lower().replace("_", "-") if key in sheet.written else ""
+        if word in OPTIMIZERS and word != "adamw":
+            meaning.ask("optimizer", f"{key} is {word}, which train.py of nanoGPT reads nowhere (--optimizer {word})")
+            return
+    meaning.say("optimizer", "adamw", "model.py configure_optimizers")
 
 
 def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
