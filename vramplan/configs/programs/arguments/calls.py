@@ -14,16 +14,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from typing import Any
 
-from vramplan.configs import shell
 from vramplan.configs.constructed import Beside
-from vramplan.configs.evaluated import UNKNOWN, ScriptNames
+from vramplan.configs.evaluated import ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
-from vramplan.configs.programs.arguments import loaded_adapters, peft_kinds
-from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
-from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, LORA, OLD_KBIT, TABLE
+from vramplan.configs.programs.arguments import loaded_adapters
+from vramplan.configs.programs.arguments.adapter_calls import AdapterPage
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, OLD_KBIT
+from vramplan.configs.programs.arguments.script_page import UNSLOTH
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
@@ -43,7 +42,6 @@ OF_TRL, OF_TRAINER = "_trainer", "trainer"
 ARGUMENTS = re.compile(
     r"(\w+\.)*(\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|GRPO|RLOO|PPO|GKD|Reward|OnlineDPO)Config)"
 )
-UNSLOTH = re.compile(r"(\w+\.)*Fast\w*Model\.(?P<what>from_pretrained|get_peft_model)")
 MODEL = re.compile(
     r"(\w+\.)*(AutoModelForCausalLM|AutoModelForSeq2SeqLM|AutoModelForImageTextToText|AutoModelForVision2Seq"
     r"|AutoModelForMaskedLM|AutoLigerKernelForCausalLM|AutoPeftModelForCausalLM|\w+ForCausalLM|\w+LMHeadModel"
@@ -51,16 +49,6 @@ MODEL = re.compile(
 )
 CLASSIFIERS = re.compile(r"(\w+\.)*\w+ForSequenceClassification\.from_pretrained")
 HEADED = re.compile(r"(\w+\.)*\w+For(TokenClassification|QuestionAnswering|MultipleChoice)\.from_pretrained")
-OTHER_ADAPTERS = re.compile(r"(\w+\.)*(Prompt\w*|Prefix\w*|IA3|AdaLora|LoHa|LoKr|OFT|VeRA?|PTuning)Config")
-OWN_ADAPTERS = re.compile(
-    r"(?!.*(state|param|weight|path|dir|name|callback|optim|merge|sav|load|layer|count|info|request|template))"
-    r"(\w+\.)*(apply|add|attach|inject|wrap|set_?up|create|build|make|enable|get|prepare)_\w*(lora|peft)\w*"
-)
-"""What functions are called that make an adapter, in modules of somebody's own."""
-
-PEFT = "peft"
-KNOWN = f"those of LoraConfig, {', '.join(peft_kinds.BY_NAME)} are"
-
 GIVE = "give the command that starts it, or a file of its arguments"
 
 LOADED = {
@@ -80,35 +68,8 @@ QUANTIZED = (f"{INIT}.quantization_config", f"{INIT}.load_in_")
 OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "max_length", "max_prompt_length")
 """Arguments that trainers of TRL took themselves, before their configurations did."""
 
-EVALUATED = ("per_device_eval_batch_size", "eval_strategy", "evaluation_strategy", "do_eval")  # which are only told
-
-UNSLOTHS = {"lora_r": 16, "lora_alpha": 16, "lora_dropout": 0.0}
-UNSLOTHS_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-OPEN = (
-    "model_name_or_path",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "max_length",
-    "max_seq_length",
-)
-"""Settings that are asked for where only the command line of the script says them."""
-
-OF_WRAPPING = ("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap")
-OF_SAMPLING = ("num_generations", "max_completion_length", "max_prompt_length")
-"""Settings of trainers that sample, whose loss is asked for whatever they are."""
-
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
-
-COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps")
-"""Settings that are never null."""
-
-
-DECISIVE = (
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "bf16", "optim"),
-    "max_grad_norm",
-)
-"""Arguments that are asked for where all of them are a dictionary that only the run knows."""
 
 
 class _Run(NamedTuple):
@@ -179,62 +140,8 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
     return None
 
 
-class _Page:
-    """The settings of a script, as they are found."""
-
-    def __init__(self, names: ScriptNames, file: str) -> None:
-        self.names, self.file = names, file
-        self.written: dict[str, Written] = {}
-        self.problems: list[Problem] = []
-
-    def put(self, key: str, value: Any, node: ast.AST) -> None:
-        """A setting, at its place; one that a step depends on must be known."""
-        line = getattr(node, "lineno", None)
-        if isinstance(value, Mapping):
-            for name, item in value.items():
-                self.put(f"{key}.{name}", item, node)
-            return
-        if value is None and key in COUNTED:  # of an option that has no default
-            value = NotConstant(ast.unparse(node))
-        if isinstance(value, NotConstant):
-            if key in OPEN or key in ASKED or key in WITHOUT_MEMORY or key.startswith(peft_kinds.BELOW):
-                value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
-            elif key in OF_SAMPLING:
-                return
-            elif key == "quantization_config":
-                key, value = "load_in_4bit", f"{shell.OPEN}{value.text}{shell.CLOSE}"
-            elif TABLE.class_of(key) in ("without_effect", "unmodelled") or key in OF_WRAPPING:
-                value = value.text
-            elif key in EVALUATED:
-                return
-            else:
-                hint = f"{key} is to be a number or a word there"
-                message = f"{value.text} is known only when the script runs"
-                self.problems.append(Problem(message, key, hint, self.file, line))
-                return
-        if value is None:
-            return
-        self.written[key] = Written(value, self.file, line, getattr(node, "col_offset", 0) + 1)
-
-    def usual(self, key: str, value: Any, node: ast.AST) -> None:
-        """A setting that nothing else gave."""
-        if key not in self.written:
-            self.put(key, value, node)
-
-    def of_call(self, call: ast.Call, words: Mapping[str, str] | None) -> None:
-        """The keyword arguments of a call under their names among `words`; all of them without."""
-        given = self.names.given(call)
-        unknown = given.pop(UNKNOWN, None)
-        for name, value in given.items():
-            if words is None or name in words:
-                self.put(name if words is None else words[name], self.names.value(value), value)
-        if unknown is None:
-            return
-        left = DECISIVE if words is None else tuple(words[name] for name in ("r", "target_modules") if name in words)
-        if words is None and not name_of(call).endswith("TrainingArguments"):
-            left = (*left, "max_length")
-        for key in left:
-            self.usual(key, NotConstant(ast.unparse(unknown)), unknown)
+class _Page(AdapterPage):
+    """The settings of a script that trains."""
 
     def read(self, run: _Run) -> None:
         """Everything that the run is of."""
@@ -249,7 +156,7 @@ class _Page:
             self.usual("gradient_checkpointing", False, run.arguments)
             self.usual("bf16", False, run.arguments)
         self._model(run)
-        self._adapter(run)
+        self.adapter(run.trainer)
         if run.task in REFERRING:
             self._reference(run.trainer)
         if run.task is None:
@@ -293,7 +200,7 @@ class _Page:
         if unsloth:
             self._unsloth(call, words)
         self.usual("dtype", "auto", call)
-        calls = self._calls()
+        calls = self.calls()
         kbit = next((one for one in calls if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
         if kbit is not None:
             off = next((word.value for word in kbit.keywords if word.arg == "use_gradient_checkpointing"), None)
@@ -323,10 +230,6 @@ class _Page:
             self.of_call(quantized, BITS)
         elif quantized is not None and not (isinstance(quantized, ast.Constant) and quantized.value is None):
             self.put("quantization_config", NotConstant(ast.unparse(quantized)), quantized)
-
-    def _calls(self) -> list[ast.Call]:
-        """The calls of the script, but for those of branches that its arguments do not take."""
-        return [call for call in self.names.calls() if not self.names.is_left_out(call)]
 
     def _loading(self, node: ast.expr | None) -> ast.Call | None:
         """The call that loads the model of a trainer: what its name was assigned first, else the first of the file.
@@ -376,103 +279,6 @@ class _Page:
         self.put("use_bnb_nested_quant", True, call)
         self.usual("dtype", "bfloat16", call)
 
-    def _adapter(self, run: _Run) -> None:
-        calls = self._calls()
-        other = next((call for call in calls if self._is_other_adapter(call, calls)), None)
-        word = None if other is None else peft_kinds.BY_NAME.get(name_of(other).rpartition(".")[2])
-        if other is not None and word is not None:
-            self.put(peft_kinds.KIND, word, other)
-            self.of_call(other, {name: peft_kinds.BELOW + name for name in peft_kinds.taken(word)})
-            return
-        if other is not None:
-            message, hint = f"an adapter of {name_of(other)} is not read from a script", KNOWN
-            self.problems.append(Problem(message, file=self.file, line=other.lineno, hint=hint))
-            return
-        wrapped = next((call for call in calls if _unsloths(call, "get_peft_model")), None)
-        if wrapped is not None:
-            self.put("use_peft", True, wrapped)
-            self.of_call(wrapped, LORA)
-            for key, value in UNSLOTHS.items():
-                self.usual(key, value, wrapped)
-            self.usual("lora_target_modules", list(UNSLOTHS_TARGETS), wrapped)
-            how = next((word.value for word in wrapped.keywords if word.arg == "use_gradient_checkpointing"), None)
-            word = "unsloth" if how is None else self.names.value(how)
-            self.put("gradient_checkpointing", word in (True, "unsloth"), wrapped)
-            if word == "unsloth":
-                self.put("gradient_checkpointing_kwargs.offload", True, wrapped)
-            return
-        given = self.names.given(run.trainer)
-        wraps = next((call for call in calls if name_of(call).rpartition(".")[2] == "get_peft_model"), None)
-        used = "peft_config" in given or wraps is not None
-        config = next((call for call in calls if name_of(call).rpartition(".")[2] == "LoraConfig"), None)
-        loaded = None if config is not None and used else loaded_adapters.trained(self.names, calls, run.trainer)
-        if loaded is not None:
-            self._asked_adapter(loaded)
-            return
-        if config is None:
-            self._own_adapter(calls, given.get("peft_config"), wraps)
-        if config is None or not used:
-            return
-        self.put("use_peft", True, config)
-        self._shaped(config)
-        every = {word.arg: word.value for word in config.keywords}.get("target_modules")
-        if every is not None and self._is_every_linear(every):
-            self.put("lora_target_modules", ["all-linear"], every)
-            self.of_call(config, {key: name for key, name in LORA.items() if key != "target_modules"})
-        else:
-            self.of_call(config, LORA)
-
-    def _is_other_adapter(self, call: ast.Call, calls: list[ast.Call]) -> bool:
-        """Whether a configuration is of another adapter of PEFT, and not a part of a `LoraConfig`, as EVA's is."""
-        name = name_of(call)
-        if OTHER_ADAPTERS.fullmatch(name):
-            return True
-        if not name.endswith("Config") or name in ("LoraConfig", "PeftConfig") or not self._is_of_peft(call, (PEFT,)):
-            return False
-        whole = [one for one in calls if name_of(one).rpartition(".")[2] == "LoraConfig"]
-        return all(self.names.behind(word.value) is not call for one in whole for word in one.keywords)
-
-    def _own_adapter(self, calls: list[ast.Call], config: ast.expr | None, wraps: ast.Call | None) -> None:
-        """An adapter that a function of another module makes: what it is like is asked for.
-
-        So is one whose configuration is not constructed in the script. `wraps`: PEFT's function around a model.
-        """
-        given = self.names.behind(config)
-        makes = [call for call in calls if OWN_ADAPTERS.fullmatch(name_of(call)) and not self._is_of_peft(call)]
-        if isinstance(given, ast.Call) and not self._is_of_peft(given):
-            makes.insert(0, given)
-        if wraps is not None and self._is_of_peft(wraps, (PEFT,)):
-            makes.append(wraps)
-        if not makes:
-            return
-        self.of_call(makes[0], LORA)
-        self._asked_adapter(makes[0])
-
-    def _asked_adapter(self, call: ast.Call) -> None:
-        """An adapter of which the script does not say what it is like."""
-        self.put("use_peft", True, call)
-        for key in ("lora_r", "lora_target_modules"):
-            self.usual(key, NotConstant(ast.unparse(call)), call)
-
-    def _shaped(self, config: ast.Call) -> None:
-        """What a configuration says of single layers, which no key of a job does."""
-        for name, node in self.names.given(config).items():
-            value = self.names.value(node) if name in loaded_adapters.SHAPING else None
-            if value not in (None, False, "", [], {}):
-                told = value if isinstance(value, bool | int | str | list) else ast.unparse(node)
-                self.put(loaded_adapters.SHAPING[name], told, node)
-
-    def _is_of_peft(self, call: ast.Call, libraries: tuple[str, ...] = (PEFT, "trl", "unsloth")) -> bool:
-        """Whether a function is of a library: TRL's `get_peft_config` makes none unless its arguments ask for one."""
-        return self.names.imported.get(name_of(call), ("", None))[0].split(".")[0] in libraries
-
-    def _is_every_linear(self, node: ast.expr) -> bool:
-        """Whether a function of the script finds the linear layers but for the head, as that of qlora.py does."""
-        found = self.names.assigned_to(node)
-        function = self.names.functions.get(name_of(found)) if isinstance(found, ast.Call) else None
-        text = ast.unparse(function) if function is not None else ""
-        return all(word in text for word in ("named_modules", "Linear", "lm_head"))
-
     def _length(self) -> None:
         """The length to which the tokenizer cuts texts, the longest of several."""
         found: list[tuple[int, ast.Call]] = []
@@ -498,8 +304,3 @@ def _unwrapped(call: ast.Call) -> ast.Call:
         call = inner.value
         inner = call.func
     return call
-
-
-def _unsloths(call: ast.Call, what: str) -> bool:
-    found = UNSLOTH.fullmatch(name_of(call))
-    return found is not None and found["what"] == what
