@@ -134,3 +134,11 @@ def test_other_phis_and_other_programs_keep_their_fused_layers() -> None:
     assert isinstance(other.job["model"], str)
     plain = meant("model_name_or_path: microsoft/phi-4\nmax_length: 512\n", "trl.yaml")
     assert plain.job["model"] == "phi-4"
+
+
+def test_unsloth_trains_a_table_among_the_targets_as_a_whole() -> None:
+    text = LOADED.replace('"v_proj"', '"v_proj", "embed_tokens"')
+    found = meant(notebook(text, TRAINED), "own.ipynb").job["adapter"]
+    assert (found["targets"], found["modules_to_save"]) == (["q_proj", "v_proj"], ["embed_tokens"])
+    kept = text.replace("model, r=32", 'model, modules_to_save=["lm_head"], r=32')
+    assert meant(notebook(kept, TRAINED), "own.ipynb").job["adapter"]["modules_to_save"] == ["lm_head", "embed_tokens"]

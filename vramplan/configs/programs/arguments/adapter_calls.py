@@ -27,6 +27,7 @@ PEFT = "peft"
 
 KNOWN = f"those of LoraConfig, {', '.join(peft_kinds.BY_NAME)} are"
 
+WORDS = "embed_tokens"
 UNSLOTHS = {"lora_r": 16, "lora_alpha": 16, "lora_dropout": 0.0}
 
 UNSLOTHS_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -55,6 +56,7 @@ class AdapterPage(ScriptPage):
             for key, value in UNSLOTHS.items():
                 self.usual(key, value, wrapped)
             self.usual("lora_target_modules", list(UNSLOTHS_TARGETS), wrapped)
+            self._table(wrapped)
             how = next((word.value for word in wrapped.keywords if word.arg == "use_gradient_checkpointing"), None)
             word = "unsloth" if how is None else self.names.value(how)
             self.put("gradient_checkpointing", word in (True, "unsloth"), wrapped)
@@ -81,6 +83,14 @@ class AdapterPage(ScriptPage):
             self.of_call(config, {key: name for key, name in LORA.items() if key != "target_modules"})
         else:
             self.of_call(config, LORA)
+
+    def _table(self, wrapped: ast.Call) -> None:
+        """Unsloth trains the table of the tokens as a whole where it is among the targets; the head has an adapter."""
+        targets, saved = self.written["lora_target_modules"].value, self.written.get("lora_modules_to_save")
+        if isinstance(targets, list) and WORDS in targets:
+            before = saved.value if saved is not None and isinstance(saved.value, list) else []
+            self.put("lora_target_modules", [one for one in targets if one != WORDS], wrapped)
+            self.put("lora_modules_to_save", list(dict.fromkeys([*before, WORDS])), wrapped)
 
     def _is_other_adapter(self, call: ast.Call, calls: list[ast.Call]) -> bool:
         """Whether a configuration is of another adapter of PEFT, and not a part of a `LoraConfig`, as EVA's is."""
