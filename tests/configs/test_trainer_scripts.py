@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.configs.meant import holds, job, meant
-from vramplan.configs.combine import read_texts
+from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
@@ -225,3 +227,15 @@ def test_a_script_that_trains_a_model_to_chat_trains() -> None:
     for name in ("own_chat.py", "merge_sft.py", "eval_dpo.py"):
         with pytest.raises(InputError, match="trains nothing"):
             job(text.format(name), "run.sh")
+
+
+def test_another_script_of_fastchats_name_has_its_own_defaults(tmp_path: Path) -> None:
+    own = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lora_r', type=int, default=32)\n"
+    (tmp_path / "train_lora.py").write_text(own + "p.add_argument('--use_lora', default=True)\np.parse_args()\n")
+    script = tmp_path / "run.sh"
+    words = "--model_name_or_path gpt2 --model_max_length 256 --use_lora True"
+    script.write_text(f"python train_lora.py {SAME} {words}\n")
+    found = read_files([str(script)], Wanted())
+    assert found.job["adapter"]["rank"] == 32
+    (tmp_path / "train_lora.py").write_text(own + "p.add_argument('--q_lora', default=False)\np.parse_args()\n")
+    assert read_files([str(script)], Wanted()).job["adapter"]["rank"] == 8

@@ -72,7 +72,7 @@ def started(program: str, file: str) -> tuple[str, str] | None:
         ends = [program, os.path.join("src", program)]  # where packages lie that are installed
     folder = os.path.dirname(os.path.abspath(file))
     parts = program.split("/") if os.path.isabs(program) or unknowns(program) else []
-    last = max(len(parts) - 1, min(len(parts), 2))  # the name alone only where a folder alone stands before it
+    last = max(len(parts) - 1, min(len(parts), 3))  # the name alone only where a folder alone stands before it
     ends += [os.path.join(*parts[at:]) for at in range(1, last)]
     for _ in range(PARENTS):
         places = (os.path.normpath(os.path.join(folder, end)) for end in ends)

@@ -139,10 +139,11 @@ def settings(text: str, file: str) -> dict[str, Written]:
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)
         own = script_started(str(written["program"].value), file) if "program" in written else None
         if own is not None:
-            made = None if scripts.of(written) is not None else _constructed_by(*own, written)
+            declared, trainer_of = declared_by(*own)
+            made = None if scripts.of(written, declared.value) is not None else _constructed_by(*own, written)
             if made is not None:
                 return made
-            written[DECLARED], written[TRAINER] = declared_by(*own)
+            written[DECLARED], written[TRAINER] = declared, trainer_of
         return written
     if form == PYTHON:
         path, name = named_in(file)

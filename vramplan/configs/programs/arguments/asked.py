@@ -23,6 +23,7 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     "trainable_token_indices": ("adapter.trainable_tokens",),
     "lora_modules_to_save": ("adapter.modules_to_save",),
     "use_dora": ("adapter.kind",),
+    "lora_bias": ("adapter.bias",),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_bnb_nested_quant"), ("quantization",)),
     "packing": ("packing",),
     "attn_implementation": ("attention",),

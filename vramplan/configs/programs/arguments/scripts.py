@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from vramplan.configs.programs import trainer
@@ -32,7 +33,8 @@ class TrainerScript(NamedTuple):
 
     `programs`: how the name of the file may end. `keys`: arguments of which it has all, and no other script of that
     name has. `renamed`: what it calls arguments of TRL. `defaults`: its own, by these names. `settle`: what else its
-    arguments mean, after that. `of_trl`: it runs a trainer of TRL, whose defaults hold beside its own.
+    arguments mean, after that. `of_trl`: it runs a trainer of TRL, whose defaults hold beside its own. `declares`: an
+    argument by which its text is known where the script is there.
     """
 
     name: str
@@ -42,6 +44,7 @@ class TrainerScript(NamedTuple):
     defaults: Mapping[str, Any] = {}
     settle: Callable[[Sheet, Meaning], None] = lambda sheet, meaning: None
     of_trl: bool = False
+    declares: str | None = None
 
 
 WITHOUT_TRAINING = re.compile(
@@ -92,19 +95,23 @@ def refuse_without_training(sheet: Sheet) -> None:
         sheet.refuse(own, message, "--model llava-1.5-7b without the file is LLaVA as Transformers computes it")
 
 
-def of(written: Mapping[str, Any]) -> TrainerScript | None:
-    """The script that a command starts with these arguments; None where it is none of these."""
+def of(written: Mapping[str, Any], declared: Mapping[str, Any] = MappingProxyType({})) -> TrainerScript | None:
+    """The script that a command starts with these arguments; None where it is none of these.
+
+    `declared`: the arguments of the script where it is there, which may be another one of that name.
+    """
     program = str(getattr(written.get("program"), "value", "") or "").replace("\\", "/")
     for script in SCRIPTS:
         named = any(program == name or program.endswith("/" + name) for name in script.programs)
-        if named and all(key in written for key in script.keys):
+        another = script.declares is not None and bool(declared) and script.declares not in declared
+        if named and all(key in written for key in script.keys) and not another:
             return script
     return None
 
 
 def settled(sheet: Sheet, meaning: Meaning) -> TrainerScript | None:
     """Give the arguments of a script the names and the defaults that they have in TRL's terms."""
-    script = of(sheet.written)
+    script = of(sheet.written, sheet.declared)
     if script is None:
         declared_defaults(sheet, meaning)
         if sheet.given("bits"):  # of scripts made from qlora.py
@@ -326,6 +333,7 @@ SCRIPTS = (
             "lora_alpha": 16,
             "lora_target_modules": ["q_proj", "v_proj"],
         },
+        declares="q_lora",
     ),
     TrainerScript(
         "fastchat/train/train_mem.py",
