@@ -118,7 +118,7 @@ class Simulation:
         return self._on_this_device
 
     def _run(self, most_bytes: int | None) -> Reservation:
-        run = self.waiting.pop(self, None) or self._begun(self.settings, self.limit_bytes)
+        run = self.waiting.pop(self, None) or self._of_larger() or self._begun(self.settings, self.limit_bytes)
         try:
             return run.reservation(most_bytes)
         except Exceeded:
@@ -126,6 +126,15 @@ class Simulation:
             if len(self.waiting) > MOST_WAITING:
                 self.waiting.popitem(last=False)[1].close()
             raise
+
+    def _of_larger(self) -> SimulatedRun | None:
+        """The run of the same on a larger device, which waits: until its request for too much it is also this one."""
+        for other, run in self.waiting.items():
+            same = other.unmet is self.unmet and other.settings == self.settings
+            if same and run.goes_on_with(self.limit_bytes):
+                del self.waiting[other]
+                return run
+        return None
 
     def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:
         found = self.unmet.get(settings)

@@ -127,6 +127,19 @@ class SimulatedRun:
             self.close()
         return self._end
 
+    def goes_on_with(self, limit_bytes: int) -> bool:
+        """Go on as on a device that gives so much, if until now it could have been one.
+
+        So it is while no request has met a limit, old or new, and nothing was decided by what there is.
+        """
+        allocator, start = self.allocator, self.record.start
+        has_met = bool(allocator.retries) or allocator.peak_reserved_bytes > min(limit_bytes, allocator.limit_bytes)
+        bounded = not allocator.takes_smallest or allocator.settings.memory_fraction is not None
+        if has_met or bounded or start is not None or self.at_once is not None:
+            return False
+        allocator.limit_bytes = limit_bytes
+        return True
+
     def close(self) -> None:
         """The run is not asked any more, and what it holds can go at once."""
         self._course.close()
