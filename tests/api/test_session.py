@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from tests.cli import draws
 from vramplan import FitResult, InputError, Session, fit
 from vramplan.answers.fit import answer
+from vramplan.answers.session import at_hand
 from vramplan.catalog import document, reading
 from vramplan.catalog.gpus import load_gpu_profile
 from vramplan.job import build_any_job
@@ -114,6 +115,14 @@ def test_what_a_thread_has_open_is_used_there_alone() -> None:
         pool.submit(fit, model="gpt2-medium", gpu="v100").result()
         assert (len(session.replays), len(session.files)) == (kept, files)
     assert len(other.replays) == kept
+
+
+def test_the_session_at_hand_is_the_open_one_if_it_keeps_enough() -> None:
+    session = Session(most_records=50)
+    with session.open():
+        assert at_hand() is at_hand(50) is session
+        assert at_hand(51) is not session
+        assert at_hand(51).replays.most_records == 51
 
 
 @pytest.mark.sweep

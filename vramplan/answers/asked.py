@@ -9,7 +9,7 @@ from pathlib import Path
 from vramplan.answers.bounds import Bounds, at
 from vramplan.answers.candidates import Family, is_layout, replica_of
 from vramplan.answers.compared import Keys, Prices, cell_of
-from vramplan.answers.session import Session
+from vramplan.answers.session import at_hand
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
 from vramplan.job.lookup import Catalog
@@ -52,7 +52,7 @@ class AskedCombinations:
         profiles: Sequence[Path],
     ) -> None:
         self.axes, self.devices, self.keys_of = axes, devices, keys_of
-        self.session = Session(MOST_ANSWERED)
+        self.session = at_hand(MOST_ANSWERED)
         self.prices, self.catalog = Prices(profiles), Catalog(profiles)
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on

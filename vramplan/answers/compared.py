@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from vramplan.answers.brief import Brief
 from vramplan.answers.fit import weight_dtype_of
 from vramplan.answers.processes import done
-from vramplan.answers.session import Session
+from vramplan.answers.session import Session, at_hand
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
 from vramplan.job import JobEntry
@@ -66,7 +66,7 @@ def compared(
 
 def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) -> Comparison:
     """The jobs of a file, a matrix as one job for each combination."""
-    session, prices = Session(), Prices(profiles)
+    session, prices = at_hand(), Prices(profiles)
 
     def cell(entry: JobEntry, closer_from: int | None) -> Cell:
         one = {"job": entry.name}
@@ -125,7 +125,7 @@ class AskedRuns:
         job_of: Callable[[Keys], AnyJob] | None = None,
     ) -> None:
         self.keys_of, self.job_of = keys_of, job_of or Jobs(Catalog(profiles)).job
-        self.session, self.prices = Session(), Prices(profiles)
+        self.session, self.prices = at_hand(), Prices(profiles)
 
     def job(self, keys: Keys) -> ResolvedJob:
         """The job of a run. Raises InputError."""

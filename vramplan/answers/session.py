@@ -116,6 +116,12 @@ def opened() -> Session | None:
     return _open.get()
 
 
+def at_hand(most_records: int = MOST_RECORDS) -> Session:
+    """The session that is open in this thread, if it keeps as many replays; else a new one, which does."""
+    found = _open.get()
+    return found if found is not None and found.replays.most_records >= most_records else Session(most_records)
+
+
 def figures_of(result: FitResult) -> Figures:
     """Those of a whole answer."""
     peak = result.peak
