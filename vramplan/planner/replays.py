@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 from vramplan.replay.models.parts import takes_samples_apart
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay, stands_for
+from vramplan.replay.step import replay
 
 if TYPE_CHECKING:
+    from vramplan.planner.alike import AlikeRecords
     from vramplan.planner.reserving import Simulation
     from vramplan.replay.caching.course import Records
     from vramplan.replay.caching.run import Reservation, SimulatedRun
@@ -23,7 +24,7 @@ T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
 MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
-MOST_DIRECT = 8  # pairs of them, with every block, of a few megabytes; a search and the remedies come back to a few
+MOST_DIRECT = 4  # setups whose records with every block are kept, of a few megabytes for each span of micro-batches
 MOST_SIMULATIONS = 64
 
 _open: ContextVar[Replays | None] = ContextVar("replays", default=None)
@@ -36,7 +37,7 @@ class Replays:
         self.most_records = most_records
         self.most_direct, self.most_simulations = MOST_DIRECT, MOST_SIMULATIONS
         self._records: OrderedDict[tuple[Setup, int, bool], Record] = OrderedDict()
-        self._direct: OrderedDict[tuple[Setup, int, bool], tuple[Records, ...]] = OrderedDict()
+        self._direct: OrderedDict[tuple[Setup, bool], AlikeRecords] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
         self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
         self._waiting: OrderedDict[Simulation, SimulatedRun] = OrderedDict()
@@ -68,16 +69,12 @@ class Replays:
         varied: bool = False,
     ) -> Simulation:
         """A run of the same through the caching allocator; `varied`: with batches of other lengths before it."""
-        from vramplan.planner.reserving import (
-            Simulation,
-            records_at,
-        )  # only jobs that simulate the allocator pay for it
+        from vramplan.planner.alike import AlikeRecords  # only jobs that simulate the allocator pay for these
+        from vramplan.planner.reserving import Simulation
 
         def records() -> tuple[Records, ...]:
-            one = stands_for(setup, micro)
-            return _once(
-                self._direct, (setup, one, varied), self.most_direct, lambda: records_at(setup, one, varied=varied)
-            )
+            played = _once(self._direct, (setup, varied), self.most_direct, lambda: AlikeRecords(setup, varied=varied))
+            return played.at(micro)
 
         unmet = _once(
             self._unmet, (setup, micro, workspaces, is_turned, varied), self.most_simulations, dict

@@ -154,20 +154,22 @@ class Simulation:
         return found
 
 
-def records_at(setup: Setup, micro: int, *, varied: bool) -> tuple[Records, ...]:
-    """Those of each length; `varied`: batches are padded to their longest sample."""
+def records_at(setup: Setup, micro: int, *, varied: bool, shared: bool = False) -> tuple[Records, ...]:
+    """Those of each length; `varied`: batches are padded to their longest sample. `shared` as in `records_of`."""
     lengths = (*(lengths_of(setup) if varied else ()), setup.sequence_length)
-    known = {length: records_of(setup._replace(sequence_length=length), micro) for length in sorted({*lengths})}
+    setups = {length: setup._replace(sequence_length=length) for length in sorted({*lengths})}
+    known = {length: records_of(one, micro, shared=shared) for length, one in setups.items()}
     return tuple(known[length] for length in lengths)
 
 
-def records_of(setup: Setup, micro: int) -> Records:
+def records_of(setup: Setup, micro: int, *, shared: bool = False) -> Records:
     """An iteration with every block played, and the same of a micro-step before it that is unlike it, if any.
 
     That is the first, which finds no gradients, or under `no_sync` of FSDP one that reduces none.
-    `micro` is what `stands_for` gives.
+    `micro` is what `stands_for` gives; where that is the micro-batch itself, the records are `shared` with others of
+    which every size compares as it does there, or of that one alone.
     """
-    direct = stands_for(setup, 3) == 3
+    direct = not shared and stands_for(setup, 3) == 3
     first = None
     earlier = None if setup.sharding is None or setup.sharding.kind == DDP else earlier_of(setup)
     if earlier is not None:

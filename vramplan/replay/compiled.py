@@ -38,7 +38,7 @@ from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Node, Path, Saved, Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.tensors import BF16, BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
+from vramplan.replay.tensors import BF16, BOOL, FP32, SQUARED, DType, Parameter, Shape, Storage, Tensor, UnevenRows
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
 
@@ -47,16 +47,18 @@ SUMMED = ("embedding", "MatMul4Bit", *PRODUCTS)  # what residual sums are made o
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
 
 
-def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
+def tape_of(setup: Setup, batch: int, *, direct: bool, unrolled: bool) -> Tape:
     """The tape of a compiled step; the model's own code says where its graphs are if it compiles block by block."""
     name = setup.model.family
     if compiles_blocks(name):
-        blockwise: Tape = imported("vramplan.replay.compiled_blocks:BlockwiseTape")(batch, direct=direct)
+        kind = imported("vramplan.replay.compiled_blocks:BlockwiseTape")
+        blockwise: Tape = kind(batch, direct=direct, unrolled=unrolled)
         return blockwise
     every_block = not has_equal_blocks(name)
     one_graph = compiled_graphs(name) in (None, 1)  # what nobody has traced is taken to be cut nowhere
     logits = returns_logits(name)
-    return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
+    how = {"one_graph": one_graph, "every_block": every_block, "returns_logits": logits}
+    return CompiledTape(batch, direct=direct, unrolled=unrolled, **how)
 
 
 class CompiledTape(RecomputingTape):
@@ -74,11 +76,12 @@ class CompiledTape(RecomputingTape):
         batch: int,
         *,
         direct: bool = False,
+        unrolled: bool = False,
         one_graph: bool = True,
         every_block: bool = False,
         returns_logits: bool = True,
     ) -> None:
-        super().__init__(batch, direct=direct)
+        super().__init__(batch, direct=direct, unrolled=unrolled)
         self.every_block = every_block
         self.casts = UnkeptCasts()
         self.late = False  # whether the node that runs makes a gradient that waits for another one
@@ -189,6 +192,8 @@ class CompiledTape(RecomputingTape):
         category: str | None = None,
     ) -> Tensor:
         """A tensor that is stored now, or not before something needs it."""
+        if batched == SQUARED or type(batched) is UnevenRows:
+            self.has_lines = False
         if not self.fusing or (operator not in FUSIBLE and not (self.late and not batched)):
             result = super().new(operator, shape, dtype, batched, strides, node, category)
             if operator in PRODUCTS:
@@ -286,7 +291,9 @@ class CompiledTape(RecomputingTape):
 
     def _cast_again(self, operator: str, parents: tuple[Storage, ...], elements: int, dtype: DType) -> Deferred | None:
         """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
-        if operator != "to" or not parents or type(parents[0]) is not Deferred or parents[0].size != elements:
+        if operator != "to" or not parents or type(parents[0]) is not Deferred:
+            return None
+        if self.compared(parents[0].size, elements):
             return None
         again = parents[0].casts.get(dtype)
         return None if again is None else again()
@@ -296,10 +303,9 @@ class CompiledTape(RecomputingTape):
             return True
         if not batched:
             return self.in_backward and not self.late
-        largest = 0
-        for x in self.reading:
-            largest = max(largest, prod(x.shape))
-        if prod(shape) * REDUCTION <= largest:
+        least = prod(shape) * REDUCTION
+        larger = [self.compared(prod(x.shape), least) for x in self.reading]
+        if larger and max(larger) >= 0:
             return True
         if operator == "add" and self.recomputing is not None and not self.in_checkpoint:
             return made_of_many(parents)
@@ -325,7 +331,7 @@ class CompiledTape(RecomputingTape):
         if one.index < 0:
             alone = [source for source in sources_of(one) if source.index not in self.wanted]
             parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
-            if parts >= 2 * one.size * one.birth[2].itemsize:
+            if self.compared(parts, 2 * one.size * one.birth[2].itemsize) >= 0:
                 self._store(one)
 
     def _want(self, saves: Saved) -> None:

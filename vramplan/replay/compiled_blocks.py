@@ -21,8 +21,8 @@ SUMS = ("sum", "_fused_rms_norm_backward", "native_layer_norm_backward")  # over
 class BlockwiseTape(CompiledTape):
     """Records one iteration of a model whose blocks are compiled."""
 
-    def __init__(self, batch: int, *, direct: bool = False) -> None:
-        super().__init__(batch, direct=direct, one_graph=False, returns_logits=False)
+    def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
+        super().__init__(batch, direct=direct, unrolled=unrolled, one_graph=False, returns_logits=False)
         self.puts_off = False  # what is made now
         self.vectors: list[Deferred] = []  # gradients of the weights of norms, which the end of backward makes
         self.returning: list[Any] = []  # what a graph in a checkpoint gives for a backward pass, which nobody keeps

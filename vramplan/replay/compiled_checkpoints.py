@@ -14,8 +14,8 @@ from vramplan.replay.tensors import BOOL, FP32, Shape, Storage, Tensor
 class RecomputingTape(DeferringTape):
     """A tape whose checkpoints are parts of one graph."""
 
-    def __init__(self, batch: int, *, direct: bool = False) -> None:
-        super().__init__(batch, direct=direct)
+    def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
+        super().__init__(batch, direct=direct, unrolled=unrolled)
         self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
         self._frame: Frame | None = None
         self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again

@@ -18,8 +18,8 @@ UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
 class DeferringTape(Tape):
     """A tape with storages that are not there until something needs them."""
 
-    def __init__(self, batch: int, *, direct: bool = False) -> None:
-        super().__init__(batch, direct=direct)
+    def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
+        super().__init__(batch, direct=direct, unrolled=unrolled)
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
 
@@ -46,7 +46,11 @@ class DeferringTape(Tape):
         operator, shape, dtype, _, _ = storage.birth
         size = prod(shape) * dtype.itemsize
         in_parts = operator == "cat"  # which reads a tensor of its own size at several places
-        others = [one for one in sources_of(storage) if in_parts or self._bytes(one) != size or one.index in self.kept]
+        others = [
+            one
+            for one in sources_of(storage)
+            if in_parts or self.compared(self._bytes(one), size) or one.index in self.kept
+        ]
         storage.origins = self._origins(storage)
         storage.parents = ()
         return others
@@ -72,6 +76,12 @@ class DeferringTape(Tape):
         for one in storages:
             self._allocate(one)
         del others, shared
+
+    def compared(self, a: int, b: int) -> int:
+        """Whether a size is as large as another (0), larger (1) or smaller (-1); the tape notes what it was told."""
+        found = (a > b) - (a < b)
+        self.told_of_sizes.append(found)
+        return found
 
     def _bytes(self, storage: Storage) -> int:
         i = storage.index

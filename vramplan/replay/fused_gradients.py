@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vramplan.replay import autograd
+from vramplan.replay.compiled_storages import DeferringTape
 from vramplan.replay.deferred import Deferred, sources_of
 from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.recorder import Node, Tape
@@ -26,7 +27,7 @@ def waiting(node: Node) -> Iterator[Deferred]:
             yield one.storage
 
 
-def together_with(tape: Tape, gradients: Sequence[Any], targets: Sequence[Any]) -> list[Deferred]:
+def together_with(tape: DeferringTape, gradients: Sequence[Any], targets: Sequence[Any]) -> list[Deferred]:
     """What the kernel makes that stores these gradients: they, and others from the same tensors.
 
     `targets` are the nodes that the reader of these gradients has gradients for in its turn. Fused operators that wait
@@ -42,7 +43,7 @@ def together_with(tape: Tape, gradients: Sequence[Any], targets: Sequence[Any]) 
     size, read = found[0].size, {id(one) for one in sources_of(found[0])}
 
     def shares(one: Deferred) -> bool:
-        return one.size == size and any(id(source) in read for source in sources_of(one))
+        return not tape.compared(one.size, size) and any(id(source) in read for source in sources_of(one))
 
     nodes = tape.nodes
     at = len(nodes) - 1

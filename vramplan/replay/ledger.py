@@ -108,6 +108,8 @@ class Ledger:
         self.category = "activations"  # of storages that are born now
         self.phases: list[tuple[int, str]] = []  # from this event on, this phase
         self.marks: list[tuple[int, Path]] = [(0, ())]  # from this event on, inside these repeated units
+        self.told_of_sizes: list[int] = []  # what each comparison of two sizes gave, where those decide anything
+        self.has_lines = True  # whether each of these sizes is a line over the micro-batch
         self.path: Path = ()
         self.copies = 1  # product of the copies of the path
         self.numbers: list[tuple[int, int]] = [(0, 1)]  # of each unit: its first item's number, items' distance

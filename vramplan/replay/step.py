@@ -50,7 +50,8 @@ def replay(
     `batch=2` gives a record that is valid for every micro-batch above 1, `batch=1` one for 1 alone. `direct=True`
     replays every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
     `unrolled=True` replays every block too, and is valid for the micro-batches that it is valid for without: what
-    the simulated allocator plays. Only a step that is neither compiled nor a stage of a pipeline can be unrolled.
+    the simulated allocator plays. A stage of a pipeline cannot be unrolled; of a compiled step `batch` is then a
+    micro-batch, and the record is valid for those of which every size compares as it does there (`told_of_sizes`).
     `periodic=False` gives every block or checkpoint a unit of its own kind, where blocks come in turns.
     """
     enabled = gc.isenabled()
@@ -114,7 +115,7 @@ def tape_for(setup: Setup, batch: int, direct: bool, unrolled: bool, periodic: b
     if not setup.compile:
         kind = Tape if periodic else BlockTape
         return kind(batch, direct=direct, unrolled=unrolled)
-    tape: Tape = imported("vramplan.replay.compiled:tape_of")(setup, batch, direct=direct)
+    tape: Tape = imported("vramplan.replay.compiled:tape_of")(setup, batch, direct=direct, unrolled=unrolled)
     return tape
 
 

@@ -1,0 +1,71 @@
+"""Records that several micro-batches of a compiled step share, against the replay at each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramplan.job import build_job
+from vramplan.planner import alike
+from vramplan.planner.alike import FAR, AlikeRecords
+from vramplan.planner.reserving import records_at
+from vramplan.planner.setups import setup_of
+from vramplan.replay.record import Record
+from vramplan.replay.setup import Setup
+
+BASE: dict[str, Any] = {"gpu": "h100-80gb", "compile": True, "gradient_accumulation_steps": 4}
+JOBS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"model": "gpt2", "sequence_length": 512}, "none"),
+    ({"model": "llama-3.2-1b", "sequence_length": 512, "parallel": {"data": 4, "sharding": "zero3"}}, "full"),
+    ({"model": "bert-base", "sequence_length": 64, "precision": "fp32"}, "none"),
+    ({"model": "qwen2.5-0.5b", "sequence_length": 8, "parallel": {"data": 4, "sharding": "ddp"}}, "full"),
+)
+
+
+def setup(keys: dict[str, Any], strategy: str) -> Setup:
+    return setup_of(build_job({**BASE, **keys}), strategy, accumulates=True)
+
+
+def as_played(record: Record | None, micro: int) -> Any:
+    if record is None:
+        return None
+    states = [(one.category, one.at(micro), one.copies) for one in record.states]
+    made = (record.weight_bytes, record.load_bytes, record.state_bytes, record.stated_behind, record.start)
+    waits = (record.awaited, record.waits, record.elsewhere, record.without_a_block(micro), record.left_whole)
+    return record.requests, record.sizes(micro), record.operators, record.categories, states, made, waits
+
+
+@pytest.mark.parametrize(("keys", "strategy"), JOBS)
+def test_a_micro_batch_has_the_records_of_its_own_replay(keys: dict[str, Any], strategy: str) -> None:
+    one = setup(keys, strategy)
+    shared = AlikeRecords(one, varied=False)
+    for micro in (8, 7, 2, 300, 5, 1):
+        own = records_at(one, micro, varied=False)
+        assert [[as_played(each, micro) for each in pair] for pair in shared.at(micro)] == [
+            [as_played(each, micro) for each in pair] for pair in own
+        ]
+
+
+def test_a_search_plays_few_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[int] = []
+
+    def noted(one: Setup, micro: int, **how: bool) -> Any:
+        played.append(micro)
+        return records_at(one, micro, **how)
+
+    monkeypatch.setattr(alike, "records_at", noted)
+    shared = AlikeRecords(setup({"model": "qwen2.5-0.5b", "sequence_length": 512}, "none"), varied=False)
+    for micro in (16, 15, 13, 9, 11, 10, 16, 8):
+        shared.at(micro)
+    assert played == [16, 15 // FAR]
+
+
+def test_micro_batches_between_which_a_size_compares_otherwise_have_records_of_their_own() -> None:
+    """Eight tokens of a sequence against a table of 128,256 rows: from some micro-batch on there are more of them."""
+    shared = AlikeRecords(setup({"model": "llama-3.2-1b", "sequence_length": 8}, "none"), varied=False)
+    few, many = shared.at(40), shared.at(4000)
+    assert shared.at(40) is few
+    assert shared.at(4000) is many
+    assert few[0][0].told_of_sizes != many[0][0].told_of_sizes
+    assert [span.last < 4000 for span in shared.spans] == [True, False]

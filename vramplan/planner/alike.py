@@ -1,0 +1,111 @@
+"""Records with every block, each played for all micro-batches that it is valid for.
+
+A step that is not compiled has one for all micro-batches above 1. The compiler decides by sizes what it stores and what
+it writes over (vramplan/replay/compiled.py), so a compiled step has one for each micro-batch between two of which all
+sizes compare alike: they are lines over the micro-batch, and so is the difference of two of them. If it has the same
+sign at both ends it has that sign between them, and if the first comparison comes out the same, so does the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vramplan.planner.reserving import records_at
+from vramplan.replay.caching.course import Records
+from vramplan.replay.models import iteration_of
+from vramplan.replay.models.parts import takes_samples_apart
+from vramplan.replay.record import Record
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import earlier_of, stands_for
+from vramplan.tuples import NamedTuple
+from vramplan.values.parallel import DDP
+
+MOST_SPANS = 3  # of records that are kept of a setup: those of 1, and of both sides of what a search looks for
+FAR = 2  # how many times further a second replay looks than what was asked for
+
+AS_PLAYED = (
+    *("events", "fixed", "per_sample", "operators", "categories", "phases", "saved_at", "states", "carried"),
+    *("told_of_sizes", "has_lines", "not_affine", "relabelled", "summed", "turned", "elsewhere", "unjoined"),
+    *("left_whole", "weight_bytes", "load_bytes", "state_bytes", "stated_behind", "start", "awaited", "waits"),
+)
+"""What is the same of two replays that compare all sizes alike."""
+
+
+class Span(NamedTuple):
+    """Micro-batches that have the same records."""
+
+    first: int
+    last: int
+    records: tuple[Records, ...]
+
+
+class AlikeRecords:
+    """What an allocator plays of one setup: of each length, the whole one last, as `records_at` has it."""
+
+    def __init__(self, setup: Setup, *, varied: bool) -> None:
+        self.setup, self.varied = setup, varied
+        self.is_shared = is_shared(setup)
+        self.spans: list[Span] = []  # the last one that was of use at the end
+
+    def at(self, micro: int) -> tuple[Records, ...]:
+        """The records of a micro-batch."""
+        one = stands_for(self.setup, micro)
+        found = self._known(one)
+        if found is None:
+            found = self._found(one)
+        else:
+            self.spans.remove(found)
+        self.spans.append(found)
+        del self.spans[:-MOST_SPANS]
+        return found.records
+
+    def _known(self, micro: int) -> Span | None:
+        return next((span for span in self.spans if span.first <= micro <= span.last), None)
+
+    def _found(self, micro: int) -> Span:
+        """A new span, or one that reaches further now.
+
+        A search that goes beyond a span comes back most often, so where it goes is looked at from beyond.
+        """
+        if not self.is_shared or micro == 1:
+            return Span(micro, micro, records_at(self.setup, micro, varied=self.varied))
+        near = min(
+            (span for span in self.spans if span.first > 1),
+            key=lambda span: max(span.first - micro, micro - span.last),
+            default=None,
+        )
+        tried = (micro,) if near is None else (_beyond(micro, near), micro)
+        for at in dict.fromkeys(tried):
+            records = records_at(self.setup, at, varied=self.varied, shared=True)
+            if not all(record.has_lines for record in _each(records)):
+                self.is_shared = False
+                return self._found(micro)
+            if near is not None and _are_alike(records, near.records):
+                self.spans.remove(near)
+                return Span(min(at, near.first), max(at, near.last), near.records)
+        return Span(micro, micro, records)
+
+
+def is_shared(setup: Setup) -> bool:
+    """Whether micro-batches may share the records of a setup of which each has its own in `stands_for`.
+
+    Iterations of runtimes, stages of a pipeline and code that takes samples one by one have others at each of them;
+    what is before the last micro-step under `no_sync` is played for one micro-batch alone.
+    """
+    name = setup.model.family
+    has_own = iteration_of(name, in_pipeline=setup.stage is not None) is not None or takes_samples_apart(name)
+    is_ddp = setup.sharding is not None and setup.sharding.kind == DDP
+    return setup.compile and setup.stage is None and not has_own and (is_ddp or earlier_of(setup) is None)
+
+
+def _beyond(micro: int, near: Span) -> int:
+    return micro * FAR if micro > near.last else max(2, micro // FAR)
+
+
+def _each(records: Iterable[Records]) -> Iterable[Record]:
+    return (record for pair in records for record in pair if record is not None)
+
+
+def _are_alike(records: tuple[Records, ...], others: tuple[Records, ...]) -> bool:
+    pairs = zip(_each(records), _each(others), strict=True)
+    return all(getattr(one, what) == getattr(other, what) for one, other in pairs for what in AS_PLAYED)
