@@ -24,7 +24,7 @@ from vramplan.replay.kernels import (
 )
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
-from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, flattened, locate, tally
+from vramplan.replay.tree import Item, Moment, Nesting, both_signs, climb, events_in, flattened, items_of, locate, tally
 from vramplan.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Record:
         self._largest: dict[int, int] = {}
         self._stranded: dict[tuple[int, bool], int] = {}
         self._worst: dict[int, tuple[str, Moment]] = {}
+        self._few: dict[frozenset[int], list[tuple[str, list[Item]]]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
 
     def end_before(self, phase: str) -> None:
@@ -399,16 +400,26 @@ class Record:
         if not others:
             return 0
         sizes = self.sizes(batch)
-        apart = [size if index in others else 0 for index, size in enumerate(sizes)]
-        own = [size - other for size, other in zip(sizes, apart, strict=True)]
-        tops = []
-        for some in (both_signs(own), both_signs(apart)):
+        own = list(sizes)
+        for index in others:
+            own[index] = 0
+        tops = 0
+        for trees, some in ((self.trees, own), (self._trees_of(others), sizes)):
             level = top = 0
-            for _, items in self.trees:
-                net, above = climb(items, some)
+            signed = both_signs(some)
+            for _, items in trees:
+                net, above = climb(items, signed)
                 top, level = max(top, level + above), level + net
-            tops.append(top)
-        return max(0, self.static_bytes(batch) + sum(tops) - max(self._own_peaks(batch).values()))
+            tops += top
+        return max(0, self.static_bytes(batch) + tops - max(self._own_peaks(batch).values()))
+
+    def _trees_of(self, storages: frozenset[int]) -> list[tuple[str, list[Item]]]:
+        """The trees of some storages alone; those of the last ones that were asked for are kept."""
+        found = self._few.get(storages)
+        if found is None:
+            found = [(name, items_of(items, storages)) for name, items in self.trees]
+            self._few = {storages: found}
+        return found
 
     def saved_bytes(self, batch: int) -> int:
         """What the end of forward holds for backward: all that was born in forward and still lives."""

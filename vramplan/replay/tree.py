@@ -188,6 +188,25 @@ def climb(items: Sequence[Item], signed: list[int]) -> tuple[int, int]:
     return level, top
 
 
+def items_of(items: Sequence[Item], storages: Collection[int]) -> list[Item]:
+    """What these storages have of a tree."""
+    found: list[Item] = []
+    for item in items:
+        few: Item
+        if isinstance(item, EventRun):
+            few = EventRun(item.start, [one for one in item.events if (one if one >= 0 else ~one) in storages])
+            is_empty = not few.events
+        elif isinstance(item, Repeat):
+            few = Repeat(item.copies, items_of(item.items, storages))
+            is_empty = not few.items
+        else:
+            few = [event for event in item if event[1] in storages]
+            is_empty = not few
+        if not is_empty:
+            found.append(few)
+    return found
+
+
 def events_in(items: Sequence[Item]) -> int:
     """Events where each copy of a unit has its own."""
     found = 0
