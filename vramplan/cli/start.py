@@ -8,7 +8,7 @@ import sys
 
 def main() -> None:
     """Entry point of `vramplan`."""
-    gc.set_threshold(100_000, 50, 50)  # a short process: collections cost a tenth of it and find nothing
+    gc.set_threshold(500_000, 50, 50)  # collections find next to nothing, and cost a tenth of a short process
     try:
         from vramplan.cli.app import main as run
     except KeyboardInterrupt:
