@@ -33,7 +33,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         precision=_precision_of(job),
         sequence_length=job.sequence_length,
         attention=job.attention,
-        old_code=job.old_code,
+        old_code=job.old_code if _has_cache_objects(job) else job.old_code._replace(own_rotary=True),
         segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
         optimizer=planning_of(job).optimizer_of(job),
         optimizer_implementation=job.optimizer_implementation,
@@ -48,8 +48,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         reads_shards=engine_of(job.runtime.engine).reads_shards,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
         use_cache=job.use_cache,
-        cache_objects=job.transformers_version is not None  # of which none is older
-        or (release_of(job) or job.runtime.cache_objects_since) >= job.runtime.cache_objects_since,
+        cache_objects=_has_cache_objects(job),
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         zeroes_late=job.zero_grad == BEFORE_BACKWARD and not (accumulates or keeps_zeroed_gradients(job)),
@@ -186,6 +185,12 @@ def release_of(job: ResolvedJob) -> tuple[int, int] | None:
         return None
     major, _, minor = job.pytorch_version.partition(".")
     return int(major), int(minor)
+
+
+def _has_cache_objects(job: ResolvedJob) -> bool:
+    """Whether Transformers has them, as every release that a job can name; where it names none, PyTorch dates it."""
+    since = job.runtime.cache_objects_since
+    return job.transformers_version is not None or (release_of(job) or since) >= since
 
 
 def _gathers_ahead(job: ResolvedJob) -> bool:

@@ -367,6 +367,7 @@ class OldCode(NamedTuple):
     casts_logits: bool = False  # forward returns its logits in fp32
     one_table: bool = False  # of inverse frequencies, of which today's keep the original too
     one_mask: bool = False  # a causal mask is one for all sequences of a batch
+    own_rotary: bool = False  # each attention makes its cosines and sines, in the type of its values
     quantizes_own_layers: bool = False  # bitsandbytes is given classes made of nn.Linear too
     half_norms: bool = False  # of LitGPT: a norm multiplies by its weight in the type of its input
     buffered_places: bool = False  # of LitGPT: the places of LoRA's parts are those of a buffer, and no copy

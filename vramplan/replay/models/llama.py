@@ -86,6 +86,14 @@ def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary
     return query_embed, key_embed
 
 
+def rotary_of_release(recipe: Recipe, rotary: Rotary, value: Tensor) -> Rotary:
+    """The cosines and sines that an attention turns by: those of the model, or of older releases its own."""
+    if not recipe.old_code.own_rotary:
+        return rotary
+    cos, sin = (value.tape.new("to", one.shape, value.dtype, False) for one in rotary)
+    return cos, sin
+
+
 def repeat_kv(x: Tensor, times: int) -> Tensor:
     """repeat_kv: expand and reshape; a copy, unless there is one head only (then a view with stride 0)."""
     if times == 1:
@@ -154,7 +162,7 @@ class Attention:
         batch, length, _ = hidden.shape
         query, key, value = self.projected(hidden)
         if rotary is not None:
-            query, key = self.turn(query, key, *rotary)
+            query, key = self.turn(query, key, *rotary_of_release(recipe, rotary, value))
         query = self.scaled(query, position_ids)
         key = self.turned_key(key)
         key, value = cached(key, value)

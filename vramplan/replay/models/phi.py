@@ -12,7 +12,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import Rotary, apply_rotary
+from vramplan.replay.models.llama import Rotary, apply_rotary, rotary_of_release
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     HEAD_LOSSES_WITH_BIAS,
@@ -58,7 +58,7 @@ class Attention:
         query = transpose(view(self.q_proj(hidden), heads), 1, 2)
         key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
-        cos, sin = rotary
+        cos, sin = rotary_of_release(recipe, rotary, value)
         rotated = cos.shape[-1]
         rest = shape.head_size - rotated
         query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
