@@ -155,6 +155,21 @@ def test_sdpa_was_given_repeated_keys_and_values_before_4_54() -> None:
 
 
 @pytest.mark.closed_form
+def test_keys_were_of_the_type_of_values_under_autocast_before_4_43() -> None:
+    """Each attention made its own cosines and sines in it; today's are in that of the hidden states, which are fp32.
+
+    Transformers 4.42.4 under autocast to bf16 returns bf16 keys and values, 5.23.0 fp32.
+    """
+    size, held = 256 // HEADS, {"precision": "amp-bf16", "attention": "eager", "use_cache": True, "hold_outputs": True}
+    returned = 2 * MICRO * 2 * SEQUENCE * size * LAYERS  # keys and values of two heads
+    tables = 2 * SEQUENCE * size * (2 * LAYERS - 4)  # cosines and sines, which multiplying saves
+    assert saved("4.43", **held) - saved("4.42", **held) == (4 - 2) * returned - tables
+    qwen2 = {**LLAMA, "transformers_model_type": "qwen2"}
+    old, new = (run(model=qwen2, transformers_version=one, **{**OF_16_BITS, **held}).peak for one in ("4.44", "4.45"))
+    assert new.saved_bytes - old.saved_bytes == (4 - 2) * returned - tables
+
+
+@pytest.mark.closed_form
 def test_the_loss_copied_logits_before_4_49() -> None:
     """In the type of the loss: the cast logits, the copy and the log-probabilities are there together in it."""
     logits, copied = (MICRO * tokens * 30_000 * 4 for tokens in (SEQUENCE, SEQUENCE - 1))
