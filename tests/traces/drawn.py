@@ -13,19 +13,18 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.draws import BESIDE, value
+from tests.traces.drawn_adapters import adapter
 from tests.traces.models import CONFIGS, VARIANTS
+from vramplan.job import build_job
 from vramplan.options import table
 from vramplan.options.words import (
     DISTILLATIONS,
+    FSDP_UNITS,
     LATER_TORCH_OPTIMIZERS,
     OTHER_OPTIMIZERS,
-    PREFIX,
     QAT_ACTIVATIONS,
     TORCH_OPTIMIZERS,
-    VIRTUAL_TOKENS,
 )
-from vramplan.replay.techniques.adapters import LORA_PARTS
-from vramplan.values import adapter_kinds
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
 
 Keys = dict[str, Any]
@@ -46,10 +45,10 @@ OF_A_MACHINE = (
     *("max_utilization", "global_batch_size"),
 )
 OF_OTHERS = (
-    *("master_dtype", "compute_dtype", "gradient_dtype", "trainable_parameters", "activation_model"),
+    *("master_dtype", "compute_dtype", "trainable_parameters", "activation_model"),
     *("activation_bytes", "checkpoint_factor", "expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
     *("generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
-    *("dpo_reference", "teacher_logprobs", "image_size", "target_length", "optimizer_state_dtype"),
+    *("image_size", "optimizer_state_dtype"),
 )
 """Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
 
@@ -60,7 +59,16 @@ OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.g
 """The options that are drawn, each on its own."""
 
 PROBABILITY = 0.16  # of each, which lets two to five meet
-RARE = {"qat": 0.5, "teacher": 0.5, "distillation": 0.0, "eval_batch_size": 0.5, "tiled_mlp": 0.75}
+RARE = {
+    "qat": 0.5,
+    "teacher": 0.5,
+    "distillation": 0.0,
+    "eval_batch_size": 0.5,
+    "tiled_mlp": 0.75,
+    "gradient_dtype": 0.25,
+    "teacher_logprobs": 0.25,
+    "dpo_reference": 0.25,
+}
 """A share of that for what leaves little room for others; how predictions are compared is drawn with the teacher."""
 
 IMAGES_AND_TEXT = (
@@ -68,6 +76,9 @@ IMAGES_AND_TEXT = (
     *("gemma3", "qwen3_5", "qwen3_5_moe"),
 )
 IMAGES = ("vit", "resnet")
+LENGTHS = {"mistral3": (200, 256), "whisper": (8, 17, 32, 64)}
+"""Of types whose sequences have to hold an image's tokens, or that have learned fewer positions."""
+
 TYPES = tuple(name for name in CONFIGS if name not in IMAGES_AND_TEXT)
 LOSSES = (
     *("standard", "chunked:1", "chunked:3", "fused", "classification", "fp32-logits", "half-logits", "tiled"),
@@ -84,18 +95,9 @@ OPTIMIZERS = (
 )
 OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 """Losses that are made outside of the model, which no rig of several devices has."""
-KINDS = (
-    *("lora",) * 6,
-    *("dora",) * 3,
-    *("ia3", "ia3", "oft", "oft"),
-    *("adalora", "vera", "loha", "lokr", "miss", "boft", "hra", "fourierft", "randlora"),
-    *VIRTUAL_TOKENS,
-)
-RANKS = {"oft": (4, 8, 16), "boft": (2, 4), "hra": (1, 2, 3)}
-"""Of kinds to which other numbers mean something else, or take longer."""
 FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
 """Formats of quantization-aware training that fit small layers."""
-LISTS = ("layer_types", "layers_block_type", "mlp_layer_types")
+LISTS = ("layer_types", "layers_block_type", "mlp_layer_types", "activation_sparsity_pattern")
 """Keys of a `config.json` that have an entry for each block."""
 QUANTIZED = ("nf4", "nf4-double", "int8")
 CHECKPOINTS = ("full", "full", "sqrt", "every:2", "every:3", "selective", "selective-op", "selective-layer:2")
@@ -120,11 +122,11 @@ def job(random: Random, folder: Path, types: Sequence[str] = TYPES) -> Keys:
         "dropout": None,
     }
     if model_type not in IMAGES:
-        keys["sequence_length"] = random.choice([8, 17, 32, 64, 100, 128])
+        keys["sequence_length"] = random.choice(LENGTHS.get(model_type, (8, 17, 32, 64, 100, 128)))
     for option in OPTIONS:
         if random.random() < PROBABILITY * RARE.get(option.key, 1):
-            keys |= _with(random, option)
-    if "teacher" in keys:
+            keys |= _with(random, option, keys)
+    if keys.get("teacher"):
         keys["teacher"] = model_of(random, model_type, folder, vocabulary_of=keys["model"])
     if random.random() < PROBABILITY:
         keys["optimizer"] = random.choice(OPTIMIZERS)
@@ -138,6 +140,9 @@ def job(random: Random, folder: Path, types: Sequence[str] = TYPES) -> Keys:
 
 SHARDINGS = ("fsdp", DDP, "fsdp1", *ZERO_STAGES)
 """Under which all jobs of a draw may be; `fsdp` is FSDP2."""
+
+STATES = ("parameters", "optimizer", "gradients")
+"""What may be on the host: with FSDP all of it at once."""
 
 NO_KEYS_OF_ZERO = (
     "optimizer_implementation",
@@ -172,7 +177,17 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
     parallel: Keys = {"data": devices, "sharding": random.choice(["fsdp", "fsdp", "fsdp-grad-op"])}
     if sharding == "fsdp1":
         parallel["fsdp_version"] = 1
+        if random.random() < PROBABILITY:
+            parallel["limit_all_gathers"] = random.random() < 0.5
         keys = {key: one for key, one in keys.items() if key not in NO_KEYS_OF_FSDP1}
+    elif random.random() < PROBABILITY:
+        parallel["fsdp_units"] = random.choice(FSDP_UNITS)
+    if devices == 4 and random.random() < 0.5:
+        parallel["shards"] = 2
+    if random.random() < PROBABILITY:
+        parallel["reduce_dtype"] = random.choice(["fp32", keys["precision"].rpartition("-")[2]])
+    if random.random() < PROBABILITY:
+        keys = {**keys, "offload": [*STATES, *keys.get("offload", [])]}
     if keys["gradient_accumulation_steps"] > 1:
         parallel["no_sync"] = random.random() < 0.5
     precision = keys["precision"]
@@ -200,6 +215,8 @@ def _under_zero(random: Random, keys: Keys, parallel: Keys) -> Keys:
             "stage3_param_persistence_threshold": [0, 500, 20_000],
             "stage3_max_live_parameters": [10_000, 200_000],
             "sub_group_size": [5_000, 50_000],
+            "contiguous_gradients": [False],
+            "memory_efficient_linear": [False],
         }
         parallel |= {
             key: random.choice(several)
@@ -208,12 +225,15 @@ def _under_zero(random: Random, keys: Keys, parallel: Keys) -> Keys:
             if random.random() < PROBABILITY or (keys["runtime"] == "deepspeed" and key == "reduce_bucket_size")
         }
     if random.random() < PROBABILITY:
-        states = random.choice([["optimizer", "gradients"], ["parameters", "optimizer", "gradients"]])
+        states = random.choice([STATES[1:], STATES])
         keys["offload"] = [*(one for one in states if stage_3 or one != "parameters"), *keys.get("offload", [])]
+        for key in ("offload_optimizer_device", "offload_parameters_device") if stage_3 else ():
+            if key.split("_")[1] in states and random.random() < PROBABILITY:
+                parallel[key] = "nvme"
     return {**keys, "parallel": parallel}
 
 
-def _with(random: Random, option: Any) -> Keys:
+def _with(random: Random, option: Any, keys: Keys) -> Keys:
     own: dict[str, Any] = {
         "activation_checkpointing": CHECKPOINTS,
         "loss": LOSSES,
@@ -224,53 +244,25 @@ def _with(random: Random, option: Any) -> Keys:
         "offload": (["activations"],),
         "eval_batch_size": (1, 2, 4),
         "tiled_mlp": (1, 2, 3, 4),
+        "target_length": (8, 33),
         "frozen": (["embeddings"], ["layers.0-1"], ["norms"], ["head"], ["embeddings", "layers.0"]),
     }
     if option.key == "adapter":
-        return _adapter(random)
+        sizes = {key: keys[key] for key in ("model", "gpu", "sequence_length") if key in keys}
+        return adapter(random, build_job(sizes).model, keys["precision"])
     if option.key == "teacher":
         return {"teacher": True, "distillation": random.choice(DISTILLATIONS)}
     if option.key == "qat":
         return {"qat": _fake_quantization(random)}
     if option.key == "quantization":
-        return {"quantization": random.choice(QUANTIZED), **_with(random, table.find("adapter"))}
+        return {"quantization": random.choice(QUANTIZED), **_with(random, table.find("adapter"), keys)}
+    if option.key == "teacher_logprobs":  # which Axolotl compares with alone
+        return {option.key: random.choice([1, 8]), "label_smoothing": None, "teacher": None}
+    if option.key == "gradient_dtype":  # beside a step over a copy of the weights
+        return {"precision": random.choice(["mixed-fp16", "mixed-bf16"]), "gradient_dtype": "fp32"}
     if option.key in own:
         return {option.key: random.choice(own[option.key])}
     return {**BESIDE.get(option.key, {}), option.key: value(random, option)}
-
-
-def _adapter(random: Random) -> Keys:
-    """An adapter with what its kind has; of LoRA one of the two matrices may be frozen, or Axolotl's functions run."""
-    kind = random.choice(KINDS)
-    adapter: Keys = {"kind": kind}
-    if kind in VIRTUAL_TOKENS:
-        return {"adapter": adapter | _virtual_tokens(random, kind)}
-    keys = adapter_kinds.KINDS[kind].keys
-    if "rank" in keys:
-        adapter["rank"] = random.choice(RANKS.get(kind, (1, 4, 8)))
-    if "dropout" in keys:
-        adapter["dropout"] = random.choice([0.0, 0.1])
-    if "frequencies" in keys:
-        adapter["frequencies"] = random.choice([7, 100])
-    if "decompose_factor" in keys and random.random() < 0.3:
-        adapter["decompose_factor"] = random.choice([2, 4])
-    if kind != "ia3" and random.random() < 0.4:
-        adapter["targets"] = ["all-linear"]
-        if kind == "lora" and random.random() < 0.3:
-            return {"adapter": {**adapter, "dropout": 0.0, "kernels": ["mlp", "qkv", "o"]}}
-    if kind == "lora" and random.random() < PROBABILITY:
-        return {"adapter": adapter, "frozen": [random.choice(LORA_PARTS)]}
-    return {"adapter": adapter}
-
-
-def _virtual_tokens(random: Random, kind: str) -> Keys:
-    """How many they are, and the encoder that makes them where there is one."""
-    found: Keys = {"virtual_tokens": random.choice([1, 5, 20])}
-    if kind == PREFIX and random.random() < 0.4:
-        found["prefix_projection"] = True
-    if (kind == "p-tuning" or "prefix_projection" in found) and random.random() < 0.5:
-        found["encoder_hidden_size"] = random.choice([8, 48])
-    return found
 
 
 def _fake_quantization(random: Random) -> Keys:
@@ -287,15 +279,15 @@ def model_of(random: Random, model_type: str, folder: Path, *, vocabulary_of: st
     """A small `config.json` of other sizes each time; a teacher has the vocabulary of its student."""
     config = {"model_type": model_type, **CONFIGS[model_type]}
     layers = random.choice([1, 2, 3, 4])
+    if config.get("num_kv_shared_layers"):  # which take the keys and values of blocks of their kind
+        layers = config["num_hidden_layers"]
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"):
         if key in config:
             config[key] = layers
     if "attention_types" in config:  # a number of blocks, and what they are
         config["attention_types"] = [[["global"], layers]]
-    for key in LISTS:
-        if key in config:
-            first = random.choice(range(len(config[key]) - layers + 1))
-            config[key] = config[key][first : first + layers]
+    first = {key: random.choice(range(len(config[key]) - layers + 1)) for key in LISTS if key in config}
+    config |= {key: config[key][start : start + layers] for key, start in first.items()}
     for key in ("num_decoder_layers", "decoder_layers"):
         if key in config:
             config[key] = random.choice([1, 2, 3])
