@@ -23,6 +23,8 @@ from vramplan.options.words import (
     LATER_TORCH_OPTIMIZERS,
     OTHER_OPTIMIZERS,
     QAT_ACTIVATIONS,
+    QAT_WEIGHTS,
+    RUNTIMES,
     TORCH_OPTIMIZERS,
 )
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
@@ -52,7 +54,49 @@ OF_OTHERS = (
 )
 """Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
 
+SPLIT = (
+    *("tensor", "pipeline", "schedule", "microbatch_group_size", "context", "expert", "sequence_parallel"),
+    *("pipeline_split", "context_communication"),
+)
+CONNECTED = ("devices_per_node", "node_bandwidth")
+ON_THE_HOST = (
+    *("offload_optimizer_buffer_count", "offload_parameters_buffer_count", "offload_parameters_buffer_size"),
+    "offload_parameters_max_in_cpu",
+)
+WITHOUT_EFFECT = ("allgather_bucket_size",)
+"""Keys of `parallel` of models that other programs split, of what connects devices, and of what no device has."""
+
+SHARING_NOT_DRAWN = {f"parallel.{key}" for key in (*SPLIT, *CONNECTED, *ON_THE_HOST, *WITHOUT_EFFECT)}
 NOT_DRAWN = {*PLAIN, *OF_A_RUN, *OF_A_MACHINE, *OF_OTHERS}
+
+WORDS_NOT_DRAWN = {
+    "precision": {"auto": "chooses", "tf32": "is fp32", "bf16": "is amp-bf16", "fp16": "is amp-fp16"}
+    | {"fsdp-fp8": "is torchao's, whose rig has rows", "fp8": "is torchao's, whose rig has rows"},
+    "weight_dtype": {"fp32": "is usual", "fp8": "textbook", "int8": "textbook", "none": "textbook"},
+    "gradient_dtype": {
+        "fp16": "is usual",
+        "bf16": "is usual",
+        "fp8": "textbook",
+        "int8": "textbook",
+        "none": "textbook",
+    },
+    "optimizer": {f"adamw-{word}-torchao": "has kernels of its own" for word in ("8bit", "4bit", "fp8")},
+    "activation_checkpointing": {"layers": "is Megatron's", "optimal": "chooses"}
+    | {"gelu": "is llm.c's", "gelu-norms": "is llm.c's"},
+    "attention": {"sdpa": "chooses"},
+    "loss": {"kto": "no rig has it", "vocab-parallel": "is of split models"},
+    "adapter.bias": {"none": "is usual"},
+    "quantization": {"gptq-int4": "has a rig of its own"},
+    "parallel.sharding": {"none": "is usual", "hsdp": "is drawn as `shards`", "distributed-optimizer": "is Megatron's"},
+    "parallel.fsdp_version": {"2": "is usual"},
+    "parallel.offload_optimizer_device": {"cpu": "is usual"},
+    "parallel.offload_parameters_device": {"cpu": "is usual"},
+    "runtime": {
+        word: "has models of its own" for word in RUNTIMES if word not in ("transformers", "pytorch", "deepspeed")
+    },
+}
+"""Words of the keys that are drawn which are not, and why."""
+
 GROUPS = table.GROUPS  # more devices; what an adapter has is drawn with its kind
 
 OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.group not in GROUPS and not one.only)
@@ -95,8 +139,6 @@ OPTIMIZERS = (
 )
 OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward", "grpo")
 """Losses that are made outside of the model, which no rig of several devices has."""
-FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
-"""Formats of quantization-aware training that fit small layers."""
 LISTS = ("layer_types", "layers_block_type", "mlp_layer_types", "activation_sparsity_pattern")
 """Keys of a `config.json` that have an entry for each block."""
 QUANTIZED = ("nf4", "nf4-double", "int8")
@@ -267,7 +309,7 @@ def _with(random: Random, option: Any, keys: Keys) -> Keys:
 
 def _fake_quantization(random: Random) -> Keys:
     """Weights that are rounded in forward, and what else is."""
-    qat: Keys = {"weights": random.choice(FAKE), "embedding": random.random() < 0.3}
+    qat: Keys = {"weights": random.choice(QAT_WEIGHTS), "embedding": random.random() < 0.3}
     if qat["weights"] != "fp8":
         qat["group_size"] = random.choice([8, 16, 32])
     if random.random() < 0.5:

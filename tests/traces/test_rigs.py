@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.oracle.compare import path_of
-from tests.traces import composed, composed_page
-from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
+from tests.traces import composed, composed_page, drawn, drawn_adapters
 from tests.traces.parts import PARTS
 from tests.traces.rigs import RIGS, WITHOUT, pinned, python_of, row_names, set_up, source_of
 from vramplan.engines.deepspeed import walk
@@ -82,12 +81,33 @@ def test_a_file_of_parts_names_them_too(file: str) -> None:
 
 
 @pytest.mark.contract
-def test_every_option_is_drawn_or_named_as_not() -> None:
-    drawn = {one.key for one in OPTIONS}
-    assert drawn >= {"padding", "packing", "loss", "frozen", "adapter", "offload", "ema", "grad_scaler"}
-    left = {one.key for one in table.TABLE if not one.only and one.group not in table.GROUPS} - drawn
-    assert left <= NOT_DRAWN
-    assert {one.key for one in table.TABLE} >= NOT_DRAWN
+def test_every_option_is_drawn_or_named_as_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and their words, also those of adapters and of `parallel`; with larger shares, so that few jobs show all."""
+    monkeypatch.setattr(drawn, "PROBABILITY", 0.5)
+    monkeypatch.setattr(drawn_adapters, "FEW", 0.5)
+    seen: dict[str, set[str]] = {"optimizer": {one.partition(":")[0] for one in drawn.OPTIMIZERS} | {"adamw"}}
+    random = Random(11)
+    for number in range(360):
+        keys = drawn.job(random, tmp_path)
+        for one in (keys, drawn.shared(random, keys, drawn.SHARDINGS[number % len(drawn.SHARDINGS)])):
+            _note(seen, one)
+    left = {one.key: one for one in table.TABLE if not one.only and one.key not in seen}
+    assert {*left} == (drawn.NOT_DRAWN & {*left}) | drawn.SHARING_NOT_DRAWN
+    assert {one.key for one in table.TABLE} >= drawn.NOT_DRAWN
+    for key in seen:
+        words = {word.partition(":")[0] for word in table.find(key).words}
+        assert words - seen[key] == {*drawn.WORDS_NOT_DRAWN.get(key, ())} & words, key
+
+
+def _note(seen: dict[str, set[str]], keys: dict[str, Any], group: str = "") -> None:
+    """The keys of a job and the words of each, without the numbers that some have."""
+    for name, given in keys.items():
+        key = f"{group}.{name}" if group else name
+        words = seen.setdefault(key, set()) if given is not None else set()
+        if name in table.GROUPS and isinstance(given, dict):
+            _note(seen, given, name)
+            continue
+        words |= {str(one).partition(":")[0] for one in (given if isinstance(given, list) else [given])}
 
 
 @pytest.mark.contract
@@ -95,10 +115,10 @@ def test_a_seed_draws_the_same_jobs(tmp_path: Path) -> None:
     first, second = (tmp_path / name for name in ("a", "b"))
     first.mkdir()
     second.mkdir()
-    drawn = [[job(random, folder) for _ in range(20)] for folder in (first, second) for random in [Random(5)]]
-    for one, other in zip(*drawn, strict=True):
+    pairs = [[drawn.job(random, folder) for _ in range(20)] for folder in (first, second) for random in [Random(5)]]
+    for one, other in zip(*pairs, strict=True):
         assert composed.without_folder(one) == composed.without_folder(other)
-    assert len({key for one in drawn[0] for key in one}) > 20
+    assert len({key for one in pairs[0] for key in one}) > 20
 
 
 @pytest.mark.truth
