@@ -209,6 +209,8 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
     keys = {key: one for key, one in keys.items() if key != "eval_batch_size"}  # their rigs step alone
     if keys.get("loss") in OUTSIDE:
         del keys["loss"]
+    if keys.pop("gradient_dtype", None):  # whose buffers no rig of several devices has
+        keys["precision"] = keys["precision"].replace("mixed-", "amp-")
     if sharding == DDP:
         return {
             **keys,

@@ -39,6 +39,10 @@ def tiles_of(
         message = "Axolotl sums the gradients of tiles by itself, and a weight would be stepped after each of them"
         fields.refuse(KEY, message, hint="optimizer_in_backward: false, or leave it out")
         return None
+    if raw.cells.get("gradient_dtype") == "fp32":
+        message = "Axolotl sums the gradients of tiles by itself, and buffers of fp32 gradients never get the sum"
+        fields.refuse(KEY, message, hint="leave it out, or gradient_dtype")
+        return None
     cut = -(-length // -(-length // asked)) if length else asked
     if asked > 1 and _refuses_shards(resolver, adapter, cut, asked):
         return None

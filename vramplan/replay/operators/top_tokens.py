@@ -23,9 +23,11 @@ def top_token_divergence(x: Tensor, weight: Parameter, labels: Tensor, *, word: 
     """Head, loss and gradients in forward, for x [B, T, H] and a weight [V, H]: new, a scalar of the type of x.
 
     `torch.func.grad_and_value` differentiates each chunk of positions, with a graph that could be differentiated
-    again. Its highest level is where the gradient of the logits of the likeliest tokens is put among zeros: five
-    tensors [C, V] in fp32, and the log-probabilities of the cross-entropy in the type of x. The gradients of the hidden
-    states of all chunks wait until they are one tensor. The gradient of the weight is made though none may be asked.
+    again. Its highest level is one of two. Where the gradient of the logits of the likeliest tokens is put among zeros
+    there are five tensors [C, V] in fp32, and the log-probabilities of the cross-entropy in the type of x. Where the
+    gradient of the weight is made, which is another [V, H] though none may be asked, the logits' gradient and that of
+    the cross-entropy are beside these, in the type of x, and the exponentials in fp32. The gradients of the hidden
+    states of all chunks wait until they are one tensor.
     Saves `grad_input`: it is the gradient of x, but for the incoming factor.
     Saves `grad_weight`: it is the gradient of the weight, but for the incoming factor.
     Backward: a scalar to compare with, and both gradients times the incoming one, beside those that are saved.
@@ -64,8 +66,11 @@ def _inside(x: Tensor, vocabulary: int, top: int, word: str) -> Callable[[int], 
         of_tokens = OF_TOKENS[word] * rounded(rows * top * FP32.itemsize)
         valid = 0 if word == "forward-kl" else rounded(rows * top * BOOL.itemsize)
         numbers = OF_POSITIONS * rounded(rows * FP32.itemsize) + SCALARS[word] * rounded(1)
-        logits = OF_LOGITS * rounded(rows * vocabulary * FP32.itemsize) + rounded(rows * vocabulary * itemsize)
-        return logits + of_tokens + valid + numbers
+        logits, own = rounded(rows * vocabulary * FP32.itemsize), rounded(rows * vocabulary * itemsize)
+        among_zeros = OF_LOGITS * logits + own
+        gone = rounded(rows * top * FP32.itemsize) + 2 * rounded(1)  # one of the tokens, and two scalars
+        products = rounded(vocabulary * width * itemsize) + rounded(rows * width * itemsize)
+        return of_tokens + valid + numbers + max(among_zeros, logits + 3 * own + products - gone)
 
     def size(samples: int) -> int:
         rows = length * samples
