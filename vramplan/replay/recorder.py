@@ -92,10 +92,11 @@ class Parameter(Tensor):
 
     `copies` is how many identical parameters of identical blocks this one stands for, `path` the repeated units that
     make it so. `part` is the part of the model that it belongs to, from the outer to the inner: `("vision_encoder",)`.
+    `inside` is the last parameter of the modules that lie in the module whose own it is, where there are some.
     """
 
     __slots__ = (
-        *("copies", "grad", "grad_bytes", "idle", "in_linear", "is_table", "name"),
+        *("copies", "grad", "grad_bytes", "idle", "in_linear", "inside", "is_table", "name"),
         *("part", "parts", "path", "pending", "quantized", "shared", "waiting"),
     )
 
@@ -108,6 +109,7 @@ class Parameter(Tensor):
         self.parts = 1  # number of devices that have a part of the weight each
         self.idle = False  # it is trainable, and no gradient reaches it
         self.in_linear = False  # it is the weight of a linear layer
+        self.inside: Parameter | None = None
         self.is_table = False  # it is an embedding, whose rows are looked up
         self.quantized: tuple[int, ...] = ()  # bytes of each tensor that a quantized weight consists of
         self.node = self if trainable else None
@@ -287,6 +289,11 @@ class Tape(Ledger, Guests):
         for made in self.told.made:
             made(parameter)
         return parameter
+
+    def beside_modules(self, *own: Parameter) -> None:
+        """These are a module's own, and what was made since then belongs to the modules inside of it."""
+        for one in own:
+            one.inside = self.parameters[-1]
 
     def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
         """What a table gave, or the first module of a model, as it goes on: observers may change it."""

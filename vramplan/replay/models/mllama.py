@@ -99,6 +99,7 @@ class CrossBlock:
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.mlp = MLP(tape, recipe)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        tape.beside_modules(self.cross_attn_attn_gate, self.cross_attn_mlp_gate)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         seen = self.seen

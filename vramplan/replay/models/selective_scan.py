@@ -45,6 +45,7 @@ class SelectiveMixer:
         self.dt_proj = Linear(tape, "dt_proj", self.rank, width, dtype, bias=True)
         self.out_proj = Linear(tape, "out_proj", width, hidden, dtype, bias=space.output_bias)
         self.make_norms(tape, recipe)
+        tape.beside_modules(self.decay_log, self.skip)
 
     def make_norms(self, tape: Tape, recipe: Recipe) -> None:
         """Those of Jamba."""

@@ -77,6 +77,7 @@ class Mixer:
         self.in_proj = Linear(tape, "in_proj", hidden, self.width, dtype, bias=space.input_bias)
         self.norm = self.make_norm(tape, recipe)
         self.out_proj = Linear(tape, "out_proj", space.values, hidden, dtype, bias=space.output_bias)
+        tape.beside_modules(self.dt_bias, self.decay_log, self.skip)
 
     def make_norm(self, tape: Tape, recipe: Recipe) -> GatedNorm | None:
         """The norm before the last projection."""

@@ -262,7 +262,8 @@ class Collectives(Shards):
         reduce, stored = policy.reduce or own, policy.stored or own
         self.reducing = tape.new("_chunk_cat", size, reduce, False, category=COMMUNICATION)
         # a variable of the loop over them in foreach_reduce, which has the last one until the shards are there
-        _unsharded_grad = unit.accumulated[-1] if unit.accumulated else with_gradients[-1].grad
+        last = _last(with_gradients)
+        _unsharded_grad = unit.accumulated[last] if unit.accumulated else with_gradients[last].grad
         for one in with_gradients:
             one.grad = None
         unit.accumulated.clear()
@@ -297,3 +298,12 @@ class Collectives(Shards):
         """The gradients of another block of the same kind, on the stream of the reductions."""
         made = self.tape.new("reduce_scatter", shard.shape, shard.dtype, False, category="gradients")
         return self.tape.on_another_stream(made)
+
+
+def _last(parameters: Sequence[Parameter]) -> int:
+    """The place of the parameter that FSDP2 has last: a module's own are behind those of the modules inside of it.
+
+    Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _get_managed_modules, which appends children first.
+    """
+    end = len(parameters) - 1
+    return next((at for at in range(end, -1, -1) if parameters[at].inside is parameters[end]), end)
