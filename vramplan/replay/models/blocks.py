@@ -147,8 +147,9 @@ def run_blocks(
                 given = {name: sharding.taken(one) for name, one in beside.items() if one is not None}
                 names = tuple(given)
                 segment = segment_of(row, size, make, at + first * size, carries=carries, names=names, every=every)
-                result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)
-                del segment, given
+                entering = sharding.taken(hidden) if switched and isinstance(hidden, Tensor) else hidden
+                result = checkpoint(tape, segment, entering, *given.values(), keeps=selects)
+                del segment, given, entering
                 hidden = hand(result)
                 if outputs is not None:
                     outputs[:] = (result,)

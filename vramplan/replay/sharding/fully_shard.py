@@ -428,6 +428,7 @@ class UnitBlock:
         shard, names = self.shard, ()
         if shard.inputs_dtype is not None and shard.tape.direction != "recompute":
             names = getattr(self.block, "floats", names)
+            hidden = shard.taken(hidden) if isinstance(hidden, Tensor) else hidden  # of blocks that give fp32
         if not names:
             return self._run(hidden)
         given = [getattr(self.block, name) for name in names]
