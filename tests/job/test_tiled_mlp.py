@@ -32,6 +32,8 @@ OF_ATTENTION: dict[str, Any] = {"kind": "lora", "targets": ["q_proj", "v_proj"],
         ({"parallel": {"data": 2, "sharding": "ddp"}, "adapter": OF_ATTENTION}, 4, None),
         ({"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}, None, "with parallel.fsdp_version 1"),
         ({"parallel": {"data": 2, "sharding": "zero3"}, "precision": "mixed-bf16"}, 4, None),
+        ({"precision": "mixed-bf16", "gradient_dtype": "fp32", "adapter": OF_ATTENTION}, 4, None),
+        ({"precision": "amp-bf16", "gradient_dtype": "fp32"}, 4, None),
     ],
 )
 def test_what_does_not_run_in_tiles_is_told(keys: dict[str, Any], tiles: int | None, said: str | None) -> None:
@@ -47,6 +49,7 @@ def test_what_does_not_run_in_tiles_is_told(keys: dict[str, Any], tiles: int | N
         ({"model": "opt-1.3b"}, "Axolotl stops at a opt: it has no class of that name"),
         ({"runtime": "torchtune"}, "Axolotl replaces no MLP of llama under torchtune"),
         ({"optimizer_in_backward": True, **STORED}, "a weight would be stepped after each of them"),
+        ({"precision": "mixed-bf16", "gradient_dtype": "fp32"}, "buffers of fp32 gradients never get the sum"),
         ({"parallel": {"data": 2, "sharding": "ddp"}}, "DistributedDataParallel stops"),
         ({"parallel": {"data": 2, "sharding": "fsdp"}}, "under fully_shard Axolotl lets go of the weights"),
         (

@@ -253,7 +253,7 @@ def _under_zero(random: Random, keys: Keys, parallel: Keys) -> Keys:
         parallel["overlap_comm"] = random.random() < 0.5
     if stage_3:
         del parallel["reduce_bucket_size"]
-        drawn = {
+        drawn: dict[str, list[Any]] = {
             "reduce_bucket_size": [3_000, 40_000, 1_000_000],
             "stage3_prefetch_bucket_size": [0, 20_000, 1_000_000],
             "stage3_param_persistence_threshold": [0, 500, 20_000],
@@ -292,7 +292,7 @@ def _with(random: Random, option: Any, keys: Keys) -> Keys:
         "frozen": (["embeddings"], ["layers.0-1"], ["norms"], ["head"], ["embeddings", "layers.0"]),
     }
     if option.key == "adapter":
-        sizes = {key: keys[key] for key in ("model", "gpu", "sequence_length") if key in keys}
+        sizes: Keys = {key: keys[key] for key in ("model", "gpu", "sequence_length") if key in keys}
         return adapter(random, build_job(sizes).model, keys["precision"])
     if option.key == "teacher":
         return {"teacher": True, "distillation": random.choice(DISTILLATIONS)}

@@ -73,8 +73,8 @@ def _modules_to_save(random: Random, over: Over, _: Keys) -> Any:
 
 def _dtype(random: Random, over: Over, _: Keys) -> Any:
     """Of 16 bits where the model is, which a program may have in fp32."""
-    whole, _, half = over.precision.partition("-")
-    return random.choice(["fp32", half]) if whole == "pure" and random.random() < FEW else None
+    half = over.precision.removeprefix("pure-")
+    return random.choice(["fp32", half]) if half != over.precision and random.random() < FEW else None
 
 
 def _kernels(random: Random, over: Over, drawn: Keys) -> Any:

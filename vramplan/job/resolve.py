@@ -339,7 +339,8 @@ class _ReplayResolver(Resolver):
         if distils and model is not None and runtime is not None:
             teacher, word = on_demand.teacher_of(self, model, runtime, loss, adapter)
         if raw.tiled_mlp and model is not None:
-            tiles = on_demand.tiles_of(self, model, adapter, sequence_length, reference)
+            sums_apart = cells.fp32_gradients
+            tiles = on_demand.tiles_of(self, model, adapter, sequence_length, reference, fp32_gradients=sums_apart)
         return Substitutes(adapter, liger, teacher, word, tiles)
 
     def _as_it_is_here(self, runtime: Runtime | None, gpu: Gpu | None) -> tuple[Runtime | None, Gpu | None]:

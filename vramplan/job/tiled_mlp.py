@@ -20,7 +20,13 @@ KEY, WHOLE = "tiled_mlp", "the whole MLP is counted"
 
 
 def tiles_of(
-    resolver: Resolver, model: ModelShape, adapter: Adapter | None, length: int, reference: str | None
+    resolver: Resolver,
+    model: ModelShape,
+    adapter: Adapter | None,
+    length: int,
+    reference: str | None,
+    *,
+    fp32_gradients: bool,
 ) -> int | None:
     """The tiles that the MLP of each block runs in; a warning says why it does not run in tiles."""
     raw, fields, kind = resolver.raw, resolver.fields, model.transformers_model_type
@@ -39,7 +45,7 @@ def tiles_of(
         message = "Axolotl sums the gradients of tiles by itself, and a weight would be stepped after each of them"
         fields.refuse(KEY, message, hint="optimizer_in_backward: false, or leave it out")
         return None
-    if raw.cells.get("gradient_dtype") == "fp32":
+    if fp32_gradients and not _is_of_attention(adapter):
         message = "Axolotl sums the gradients of tiles by itself, and buffers of fp32 gradients never get the sum"
         fields.refuse(KEY, message, hint="leave it out, or gradient_dtype")
         return None
