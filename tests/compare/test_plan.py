@@ -22,6 +22,7 @@ from vramplan import fit
 from vramplan.answers import asked
 from vramplan.answers.bounds import CLOSER, Bounds
 from vramplan.answers.candidates import COMPILED, LOSSES, OFFLOADS, complexity
+from vramplan.answers.processes import done
 from vramplan.errors import InputError
 from vramplan.planner.budget import RESERVED_PERCENT
 from vramplan.planner.plain import gathered_bytes, least_bytes, plain_setup
@@ -64,6 +65,24 @@ def test_the_winner_is_that_of_trying_everything() -> None:
             best = max(best, result.time.samples_per_second)
     assert document["combinations"] == document["candidates"] == count
     assert document["plans"][document["fastest"]]["samples_per_second"] == best
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
+def test_plans_that_several_processes_simulate_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*WORDS, "--exclude", "compile=true", "--checkpointing", "none,full")
+    monkeypatch.setattr("vramplan.cli.runs.plan.usable", lambda: 1)
+    alone = planned(*words)
+    monkeypatch.setattr("vramplan.cli.runs.plan.usable", lambda: 2)
+    monkeypatch.setattr(asked, "BLOCKS_OF_SEVERAL", 1)
+    together: list[int] = []
+
+    def counted(tasks: Any, do: Any, processes: int) -> Any:
+        together.append(len(tasks))
+        return done(tasks, do, processes)
+
+    monkeypatch.setattr(asked, "done", counted)
+    assert planned(*words) == alone
+    assert set(together) == {2}
 
 
 @pytest.mark.sweep

@@ -9,6 +9,7 @@ from pathlib import Path
 from vramplan.answers.bounds import Bounds, at
 from vramplan.answers.candidates import Family, is_layout, replica_of
 from vramplan.answers.compared import Keys, Prices, cell_of
+from vramplan.answers.processes import done
 from vramplan.answers.session import at_hand
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
@@ -24,6 +25,7 @@ from vramplan.values.textbook import TextbookJob
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
 EIGHTHS = 8
 MOST_ANSWERED = 96  # replays that are kept: those of the plans that are shown are asked for again at the end
+BLOCKS_OF_SEVERAL = 24  # of a model: fewer are simulated before a second process has begun
 Problems = tuple[str, ...]  # for which there is no job
 NO_TIME: Problems = ("equations have no time to compare",)
 
@@ -61,6 +63,7 @@ class AskedCombinations:
             tuple[str, ...], ResolvedJob
         ] = {}  # by all choices: whose allocator was estimated up to now
         self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
+        self.ahead: dict[tuple[object, ...], Cell | None] = {}  # by run: how `fit` answers those not yet asked for
         self.known: dict[tuple[str, ...], ResolvedJob | Problems] = {}  # by all choices: the job, or why there is none
         self.bounds = Bounds()
 
@@ -229,8 +232,24 @@ class AskedCombinations:
 
         That is at the micro-batch that is `pinned` in its options, else at the one that `fit` chooses.
         """
+        run = _run_of(cell)
+        found = self.ahead.pop(run) if run in self.ahead else self._as_fit(cell, pinned=pinned)
+        self.simulated.pop(tuple(cell.options.values()), None)
+        if found is not None:
+            self.looked_at.add(_run_of(found))
+        return found
+
+    def look_ahead(self, runs: Sequence[tuple[Cell, bool]], processes: int) -> None:
+        """Answer some runs at a time, each of which `settled` is likely to be asked for with its second part."""
+        runs = [(cell, pinned) for cell, pinned in runs if _run_of(cell) not in self.ahead]
+        if processes < 2 or len(runs) < 2 or self.found_job(runs[0][0]).model.layers < BLOCKS_OF_SEVERAL:
+            return
+        found = done(runs, lambda one: self._as_fit(one[0], pinned=one[1]), processes)
+        self.ahead.update({_run_of(cell): answer for (cell, _), answer in zip(runs, found, strict=True)})
+
+    def _as_fit(self, cell: Cell, *, pinned: bool) -> Cell | None:
         options = tuple(cell.options.values())
-        job = self.simulated.pop(options) if options in self.simulated else self.found_job(cell)
+        job = self.simulated[options] if options in self.simulated else self.found_job(cell)
         steps = cell.gradient_accumulation_steps
         own = job._replace(micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=steps)
         for tried in (own, job) if pinned else (job,):
@@ -239,7 +258,6 @@ class AskedCombinations:
             except InputError:
                 continue
             if found.is_possible or tried is job:
-                self.looked_at.add(_run_of(found))
                 return found
         return None
 

@@ -33,12 +33,14 @@ def searched(
     profiles: Sequence[Path] = (),
     watch: Callable[[int, int, int], None] = lambda done, of, found: None,
     within: float = WITHIN,
+    processes: int = 1,
 ) -> Search:
     """Search every combination of `axes` on `devices`. `watch` is told how many of how many are done, and how many of
     them fit.
 
     `within`: the part of the rate of the fastest plan by which others may be slower, at least a tenth; what is slower
-    is not looked for. Whoever interrupts it gets what was found so far. Raises UsageError for too many combinations.
+    is not looked for. So many `processes` simulate the plans that win at a time. Whoever interrupts it gets what was
+    found so far. Raises UsageError for too many combinations.
     """
     asked = AskedCombinations(axes, devices, keys_of, profiles)
     families = list(families_of(axes, devices))
@@ -52,7 +54,7 @@ def searched(
     ladder: tuple[Bought, ...] = ()
     with asked.session.open():
         try:
-            _walk_through(walk, asked, flags_of)
+            _walk_through(walk, asked, flags_of, processes)
         except KeyboardInterrupt:
             complete = False
         found = sorted(walk.found, key=_rank)
@@ -62,7 +64,7 @@ def searched(
         plans = _with_smaller(found, [plan for plan in walk.smaller if rate_of(plan) >= least])
         try:
             if complete:
-                _settle(plans, asked, _front)
+                _settle(plans, asked, _front, processes)
             ladder = _ladder(plans[0], asked) if plans else ()
         except KeyboardInterrupt:
             complete = False
@@ -106,7 +108,9 @@ def check_ranked(job: ResolvedJob) -> None:
         raise UsageError(message, key="--budget", hint="the USD of a GPU hour, as in --price 2.50")
 
 
-def _walk_through(walk: Walk, asked: AskedCombinations, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+def _walk_through(
+    walk: Walk, asked: AskedCombinations, flags_of: Callable[[Mapping[str, str]], str], processes: int
+) -> None:
     """Look at all combinations that may be looked for, and answer those that a person looks at as `fit` does."""
     walk.begin()
     before = None
@@ -114,7 +118,7 @@ def _walk_through(walk: Walk, asked: AskedCombinations, flags_of: Callable[[Mapp
         before = len(walk.found)
         walk.go(flags_of)
         walk.found.sort(key=_rank)
-        walk.too_large += _settle(walk.found, asked, _shown)
+        walk.too_large += _settle(walk.found, asked, _shown, processes)
 
 
 def _with_smaller(found: list[Plan], smaller: Sequence[Plan]) -> list[Plan]:
@@ -135,7 +139,12 @@ def _shown(found: Sequence[Plan]) -> tuple[int, ...]:
     return (*range(min(SETTLED, len(found))), _simplest(found), *_front(found)[-SETTLED:])
 
 
-def _settle(found: list[Plan], asked: AskedCombinations, shown: Callable[[Sequence[Plan]], tuple[int, ...]]) -> int:
+def _settle(
+    found: list[Plan],
+    asked: AskedCombinations,
+    shown: Callable[[Sequence[Plan]], tuple[int, ...]],
+    processes: int,
+) -> int:
     """Answer what is shown as `fit` does, which may simulate the allocator, and put it where it belongs then.
 
     The others keep their estimates. The result is how many do not fit after all.
@@ -143,11 +152,14 @@ def _settle(found: list[Plan], asked: AskedCombinations, shown: Callable[[Sequen
     too_large = 0
     found[:] = [plan._replace(is_estimated=asked.is_estimated(plan.cell)) for plan in found]
     while found:
-        place = next((place for place in shown(found) if not asked.is_settled(found[place].cell)), None)
-        if place is None:
+        open_ones = dict.fromkeys(place for place in shown(found) if not asked.is_settled(found[place].cell))
+        if not open_ones:
             break
+        runs = [(found[place].cell, _is_pinned(found[place])) for place in open_ones]
+        asked.look_ahead(runs[:processes], processes)
+        place = next(iter(open_ones))
         plan = found[place]  # which stays there where somebody interrupts
-        cell = asked.settled(plan.cell, pinned="--micro-batch" in plan.flags)
+        cell = asked.settled(plan.cell, pinned=_is_pinned(plan))
         del found[place]
         if cell is not None and is_plan(cell):
             found.append(plan._replace(cell=cell, is_estimated=False))
@@ -155,6 +167,11 @@ def _settle(found: list[Plan], asked: AskedCombinations, shown: Callable[[Sequen
         else:
             too_large += 1
     return too_large
+
+
+def _is_pinned(plan: Plan) -> bool:
+    """Whether its options name the micro-batch."""
+    return "--micro-batch" in plan.flags
 
 
 def _simplest(plans: Sequence[Plan]) -> int:

@@ -13,6 +13,7 @@ import typer
 from vramplan.answers.candidates import PLAIN, open_axes
 from vramplan.answers.fit import answered
 from vramplan.answers.plans import check_ranked, searched
+from vramplan.answers.processes import usable
 from vramplan.catalog.runtimes import list_runtimes
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
@@ -120,7 +121,7 @@ def plan(
         batch = {key: getattr(cell, key) for key in ("micro_batch_size", "gradient_accumulation_steps")}
         return lambda: answered({**keys_of(cell.options), **batch}, folders)
 
-    found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100)
+    found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100, usable())
     while emission is not None:
         tried = [(plan.flags, answer_of(plan.cell)) for plan in found.plans]
         try:
@@ -135,7 +136,7 @@ def plan(
                 raise
             axes = fewer
             pinned |= more
-            found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100)
+            found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100, usable())
     if svg is not None:
         save(svg, picture(found), "--svg")
     if emission is None:
