@@ -8,11 +8,24 @@ from typing import Any
 
 import pytest
 
+from vramplan.catalog.families.dinov2 import inside_width, ratio_of
 from vramplan.catalog.hf_config import read_hf_config
+from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
 from vramplan.values.model import ModelShape
 
 VIT = {"architectures": ["ViTForImageClassification"], "model_type": "vit", "id2label": {"0": "a", "1": "b", "2": "c"}}
+DINOV2 = {
+    "model_type": "dinov2",
+    "architectures": ["Dinov2Model"],
+    "image_size": 518,
+    "patch_size": 14,
+    "hidden_size": 384,
+    "num_attention_heads": 6,
+    "mlp_ratio": 4,
+    "use_swiglu_ffn": False,
+    "drop_path_rate": 0.0,
+}
 CLIP: dict[str, Any] = {
     "architectures": ["CLIPModel"],
     "model_type": "clip",
@@ -108,6 +121,26 @@ def refused(folder: Path, values: dict[str, Any]) -> str:
 def test_the_classes_of_a_vit_are_its_labels(tmp_path: Path) -> None:
     shape = read(tmp_path, {**VIT, "image_size": 384, "patch_size": 32})
     assert (shape.task, shape.classes, shape.max_positions) == ("image", 3, 145)
+
+
+def test_dinov2_has_a_ratio_in_place_of_a_width(tmp_path: Path) -> None:
+    shape = read(tmp_path, DINOV2)
+    assert (shape.task, shape.hidden_size, shape.intermediate_size, shape.max_positions) == ("image", 384, 1536, 1370)
+    assert (shape.gated_mlp, shape.classes) == (False, 2)
+    giant = read(tmp_path, {**DINOV2, "hidden_size": 1536, "num_attention_heads": 24, "use_swiglu_ffn": True})
+    assert (giant.gated_mlp, giant.intermediate_size) == (True, 4096)
+    assert read(tmp_path, {"model_type": "dinov2", "mlp_ratio": 3}).intermediate_size == 2304
+    assert "drop_path_rate: paths that are dropped" in refused(tmp_path, {**DINOV2, "drop_path_rate": 0.1})
+    assert "use_mask_token: false is not modelled" in refused(tmp_path, {**DINOV2, "use_mask_token": False})
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_every_ratio_of_dinov2_is_found_again(gated: bool) -> None:
+    for hidden in (64, 96, 384, 768, 1536):
+        for ratio in range(1, 9):
+            assert ratio_of(hidden, inside_width(hidden, ratio, gated=gated), gated=gated) == ratio
+    with pytest.raises(InputError, match="1000 follows from no mlp_ratio that is a whole number"):
+        shape_from_fields({"family": "dinov2", "intermediate_size": 1000})
 
 
 def test_clip_has_a_configuration_for_each_tower(tmp_path: Path) -> None:

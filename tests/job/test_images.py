@@ -17,8 +17,11 @@ from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.judge import Judge
+from vramplan.planner.setups import setup_of
+from vramplan.replay.step import replay
 
 VIT = {"family": "vit", "layers": 2, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
+DINO = {"family": "dinov2", "layers": 2, "hidden_size": 64, "attention_heads": 4}
 CARD = {"name": "m", "memory": "4 GiB"}
 ALONE = [name for name, kind in MODEL_TYPES.items() if kind.tasks == ("image",)]
 
@@ -40,6 +43,31 @@ def test_the_image_size_is_the_models_own_and_is_told() -> None:
 def test_learned_positions_are_for_one_size() -> None:
     message = refused(model=VIT, image_size=384)
     assert "image_size: inline vit has learned positions for images of 224 pixels, not 384" in message
+
+
+def test_dinov2_takes_images_as_its_processor_crops_them() -> None:
+    job = build_job({"model": "dinov2-base", "gpu": CARD})
+    assert job.image_size == 224
+    assert [one.why for one in job.assumptions if one.key == "image_size"] == [
+        "what the processor of the model crops images to; positions for 518 are interpolated"
+    ]
+    assert build_job({"model": "dinov2-base", "gpu": CARD, "image_size": 518}).image_size == 518
+    assert "image_size: 8 is less than the patch_size 14" in refused(model="dinov2-base", image_size=8)
+
+
+def test_interpolated_positions_are_a_tensor_of_their_own() -> None:
+    """Where there are as many patches as positions, nothing is made."""
+
+    def made(image_size: int, precision: str) -> int:
+        keys = {"model": {**DINO, "image_size": 56}, "gpu": CARD, "image_size": image_size, "precision": precision}
+        job = build_job({**keys, "micro_batch_size": 1, "activation_checkpointing": "none", "attention": "eager"})
+        made_by = list(replay(setup_of(job, "none", False)).operators)
+        return made_by.count("upsample_bicubic2d") + made_by.count("upsample_bicubic2d_backward")
+
+    assert made(56, "fp32") == 0
+    assert made(60, "fp32") == 0  # as many whole patches
+    assert made(84, "fp32") == 2
+    assert made(84, "pure-bf16") == 2
 
 
 def test_tokens_mean_nothing_to_a_model_of_images_alone() -> None:

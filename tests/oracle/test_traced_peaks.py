@@ -106,6 +106,7 @@ UNDECLARED = {
     "tiled",
     *("other_families", "other_families_shared", "other_families_zero"),
     "named_types",
+    "vision_more",
 }
 """Files of rows that do not say how many parameters their models have."""
 

@@ -119,7 +119,7 @@ IMAGES_AND_TEXT = (
     *("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
     *("gemma3", "qwen3_5", "qwen3_5_moe"),
 )
-IMAGES = ("vit", "resnet")
+IMAGES = ("vit", "resnet", "dinov2")
 LENGTHS = {"mistral3": (200, 256), "whisper": (8, 17, 32, 64)}
 """Of types whose sequences have to hold an image's tokens, or that have learned fewer positions."""
 

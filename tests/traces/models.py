@@ -208,6 +208,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"d_model": 96, "encoder_layers": 5, "decoder_layers": 4, "pad_token_id": 1, "decoder_start_token_id": 2}
     | {"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 160, "decoder_ffn_dim": 160},
     "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
+    "dinov2": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "mlp_ratio": 2},
     "clip": {
         "projection_dim": 32,
         "text_config": {"model_type": "clip_text_model", **DEEP, "projection_dim": 32},

@@ -76,6 +76,7 @@ TRANSFORMERS = Rig(
             "modernbert",
             "other_families",
             "named_types",
+            "vision_more",
             "virtual_tokens",
         ),
         "optimizers_more",

@@ -119,6 +119,7 @@ FAMILY_OF = {
     "internlm3": "llama",
     "ernie4_5_moe": "ernie4_5_moe",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
+    "dinov2": "dinov2",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.replay.models.capable import crops_to
 from vramplan.values.job import Assumption
 from vramplan.values.model import DEFAULT_IMAGE_SIZE, ModelShape
 
@@ -15,7 +16,7 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
     """Pixels of an edge of the images; None where the model takes none. What cannot be is refused.
 
     A vision transformer has a learned position for each patch: Transformers refuses images of another size unless it
-    is told to interpolate them (models/vit/modeling_vit.py, ViTEmbeddings.forward).
+    is told to interpolate them (models/vit/modeling_vit.py, ViTEmbeddings.forward). Some types always do that.
     """
     given = resolver.raw.image_size
     if model is None:
@@ -31,12 +32,21 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
             message = f"{model.name} takes no images, whose channels could come last"
             resolver.fields.refuse("channels_last", message, hint="leave it out")
         return None
+    cropped = crops_to(model.family)
     if given is None:
-        size = model.image_size or DEFAULT_IMAGE_SIZE
+        size = cropped or model.image_size or DEFAULT_IMAGE_SIZE
         why = "the default" if model.image_size is None or model.any_image_size else "the model's own"
+        if cropped and cropped != model.image_size:
+            why = f"what the processor of the model crops images to; positions for {model.image_size} are interpolated"
         resolver.assumptions.append(Assumption("image_size", size, why))
         return size
-    if model.patch_size is not None and given != model.image_size and not model.any_image_size:
+    if model.patch_size is None or model.any_image_size:
+        return given
+    if cropped:
+        if given < model.patch_size:
+            message = f"{given} is less than the patch_size {model.patch_size}"
+            resolver.fields.refuse("image_size", message)
+    elif given != model.image_size:
         message = f"{model.name} has learned positions for images of {model.image_size} pixels, not {given}"
         hint = "interpolated positions are not modelled"
         resolver.fields.refuse("image_size", message, hint=hint)

@@ -97,6 +97,7 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._linalg_svd.default: copied_matrix,
         aten.im2col.default: copied_image,
         aten.col2im.default: copied_image,
+        aten.upsample_bicubic2d_backward.default: copied_image,
         aten.convolution.default: copied_channels,
         aten.convolution_backward.default: lambda _, x, weight, *__: copied_channels(x, weight),
     }
@@ -135,9 +136,10 @@ def folded(x: Any, size: Any, kernel: Any, *_: Any) -> Any:
 
 
 def copied_image(x: Any, *_: Any) -> int:
-    """Bytes: what is unfolded or folded is copied before, unless it is contiguous.
+    """Bytes: what is unfolded or folded, or the gradient of what was made larger, is copied unless it is contiguous.
 
-    Source: aten/src/ATen/native/cuda/Im2Col.cu, im2col_out_cuda_template; Col2Im.cu, col2im_out_cuda_template.
+    Source: aten/src/ATen/native/cuda/Im2Col.cu, im2col_out_cuda_template; Col2Im.cu, col2im_out_cuda_template;
+    UpSampleBicubic2d.cu, upsample_bicubic2d_backward_out_cuda_template.
     """
     copied: int = 0 if x.is_contiguous() else x.numel() * x.element_size()
     return copied

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.replay.models.gemma4 import RMSNorm
 from vramplan.replay.models.modules import Linear, Recipe
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.alternating import add_to_permuted, mean_first, repeat_first, sqrt, stack_first
+from vramplan.replay.operators.alternating import add_to_permuted, mean_over, repeat_first, sqrt, stack_first
 from vramplan.replay.operators.elementwise import add_in_place, add_scalar, mean_last, mul, pow_scalar, tanh
 from vramplan.replay.operators.experts import divide
 from vramplan.replay.operators.indexing import permute, unsqueeze
@@ -117,7 +117,7 @@ class States:
         for layer in projections.layers:
             self.found.append(self.of_size(layer(select(hidden, 0))))
         del hidden
-        return mean_first(stack_first(self.found))
+        return mean_over(stack_first(self.found), 0)
 
     def of_size(self, projected: Tensor) -> Tensor:
         """Another hidden state, as large as the first."""

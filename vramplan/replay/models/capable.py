@@ -340,6 +340,15 @@ def takes_only_lora(name: str) -> bool:
     return own(name, "only_lora", False) is True
 
 
+def crops_to(name: str) -> int | None:
+    """Pixels of an edge of the images that the family's processor gives, where its code takes any size: `crops_to`.
+
+    None where images have the size that the model was made for, or any that the family's other rules allow.
+    """
+    found: int | None = own(name, "crops_to", None)
+    return found
+
+
 def keeps_fp32(name: str) -> bool:
     """Whether Transformers leaves layers in fp32 where it loads the rest in fp16: `keeps_fp32 = True`."""
     return own(name, "keeps_fp32", False) is True

@@ -7,8 +7,9 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.cores import attend
+from vramplan.replay.models.cores import Eager, attend
 from vramplan.replay.models.entropy import entropy
+from vramplan.replay.models.llama import eager_attention
 from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.convolution import conv2d
@@ -29,6 +30,8 @@ def labelled_images(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
 class Attention:
     """ViTAttention."""
 
+    eager: Eager = staticmethod(eager_attention)
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size
@@ -45,7 +48,7 @@ class Attention:
         query = transpose(view(self.q_proj(hidden), heads), 1, 2)
         key = transpose(view(self.k_proj(hidden), heads), 1, 2)
         value = transpose(view(self.v_proj(hidden), heads), 1, 2)
-        output, weights = attend(recipe, query, key, value, None, causal=False)
+        output, weights = attend(recipe, query, key, value, None, causal=False, eager=self.eager)
         output = contiguous(view(output, (batch, length, width)))
         output = self.o_proj(output)
         return output, weights
@@ -96,6 +99,7 @@ class Vit:
     """ViTForImageClassification, with its loss."""
 
     selective = SELECTIVE
+    block: type = Block
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -105,9 +109,13 @@ class Vit:
         self.tape, self.recipe, self.patch = tape, recipe, patch
         with tape.building("embeddings"):
             self.cls_token = tape.parameter("cls_token", (1, 1, width), dtype)
+            self.more_tokens()
             self.positions = tape.parameter("position_embeddings", (1, shape.max_positions, width), dtype)
             self.patches = tape.parameter("projection.weight", (width, shape.channels, patch, patch), dtype)
             self.patches_bias = tape.parameter("projection.bias", (width,), dtype)
+
+    def more_tokens(self) -> None:
+        """Tokens beside that of the class: none."""
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Images in the dtype of the weights, to which the model would cast them, and the class of each."""
@@ -118,25 +126,29 @@ class Vit:
         return []
 
     def __call__(self, pixel_values: Tensor, labels: Tensor) -> Output:
-        """ViTForImageClassification.forward: the class token, classified."""
+        """ViTForImageClassification.forward: what is pooled, classified."""
         tape, recipe = self.tape, self.recipe
-        shape = recipe.shape
         sequence = self.encode(pixel_values)
-        pooled = select(sequence, 1)
+        pooled = self.pool(sequence)
+        classes, width = recipe.shape.classes, pooled.shape[-1]
         with tape.building("head"):
-            classifier = Linear(tape, "classifier", shape.hidden_size, shape.classes, recipe.weight_dtype, bias=True)
+            classifier = Linear(tape, "classifier", width, classes, recipe.weight_dtype, bias=True)
         logits = classifier(pooled)
         if recipe.loss == LOGITS:
             return Output(None, logits)
         loss = entropy(logits, labels, recipe)
         return Output(loss, logits)
 
+    def pool(self, sequence: Tensor) -> Tensor:
+        """The class token."""
+        return select(sequence, 1)
+
     def encode(self, pixel_values: Tensor) -> Tensor:
         """ViTModel.forward, without a pooler; it casts the images to the dtype of the patches' weight."""
         tape, recipe = self.tape, self.recipe
         with Outer(pixel_values, read=(self.patches,)):
             _embedded = self.embed(pixel_values)
-            hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe), _embedded)
+            hidden = run_blocks(tape, recipe.segments, lambda i: self.block(tape, recipe), _embedded)
             with tape.building("norm"):
                 norm = LayerNorm(tape, "layernorm", recipe.shape.hidden_size, recipe.weight_dtype)
             sequence = norm(hidden)
@@ -150,9 +162,13 @@ class Vit:
             if self.tape.autocast is not None:
                 embeddings = to(embeddings, cls_tokens.dtype)  # autocast promotes the arguments of cat
             embeddings = cat([cls_tokens, embeddings], 1)
-            embeddings = add(embeddings, self.positions)
+            embeddings = add(embeddings, self.placed(pixel_values))
             embeddings = dropout(embeddings, self.recipe.embedding_dropout)
         return embeddings
+
+    def placed(self, pixel_values: Tensor) -> Tensor:
+        """The learned positions."""
+        return self.positions
 
     def cut(self, pixel_values: Tensor) -> Tensor:
         """ViTPatchEmbeddings.forward."""

@@ -31,8 +31,8 @@ def stack_first(tensors: list[Tensor]) -> Tensor:
     return first.tape.new("stack", (count, *first.shape), first.dtype, first.batched, None, node)
 
 
-def mean_first(x: Tensor) -> Tensor:
-    """`x.mean(0)`: new, nothing saved.
+def mean_over(x: Tensor, dim: int) -> Tensor:
+    """`x.mean(dim)`: new, nothing saved.
 
     Backward: 1 new of the full size, the gradient expanded and divided.
     Source: tools/autograd/derivatives.yaml, mean.dim; torch/csrc/autograd/FunctionsManual.cpp, mean_backward.
@@ -42,7 +42,8 @@ def mean_first(x: Tensor) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         return (grad.tape.new("div", whole, grad.dtype, grad.batched),)
 
-    return x.tape.new("mean", whole[1:], x.dtype, x.batched, None, x.tape.record("mean", (x,), backward))
+    shape = (*whole[:dim], *whole[dim + 1 :])
+    return x.tape.new("mean", shape, x.dtype, x.batched and len(shape) > 0, None, x.tape.record("mean", (x,), backward))
 
 
 def sqrt(x: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-"""Rules of the operators that only convolutional networks use: batch normalisation and pooling.
+"""Rules of the operators of convolutional networks, batch normalisation and pooling, and of images made larger.
 
-Images are [B, C, H, W], contiguous; C is the number of channels.
+Images are [B, C, H, W], contiguous but for those that are made larger; C is the number of channels.
 """
 
 from __future__ import annotations
 
-from vramplan.replay.operators.views import Grads
+from vramplan.replay.operators.views import Grads, contiguous
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import FP32, INT64, Parameter, Tensor
+from vramplan.replay.tensors import FP32, INT64, Parameter, Shape, Tensor, dense_like
 
 
 def batch_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
@@ -76,3 +76,27 @@ def average_pool(x: Tensor) -> Tensor:
 
     node = x.tape.record("mean", (x,), backward)
     return x.tape.new("mean", (*shape[:2], 1, 1), x.dtype, x.batched, None, node)
+
+
+def bicubic(x: Tensor, edge: int) -> Tensor:
+    """`F.interpolate` of fp32 [B, C, h, w] to [B, C, edge, edge], mode bicubic: new, and it lies as x; nothing saved.
+
+    Backward: 1 new of the shape of x, which lies as the incoming gradient; that is copied meanwhile unless it is
+    contiguous.
+    Source: aten/src/ATen/native/cuda/UpSampleBicubic2d.cu, upsample_bicubic2d_backward_out_cuda_template;
+    aten/src/ATen/native/UpSample.cpp; tools/autograd/derivatives.yaml, upsample_bicubic2d.
+    """
+    tape, source = x.tape, x.shape
+    whole = (*source[:2], edge, edge)
+
+    def lies_as(one: Tensor, shape: Shape) -> Shape | None:
+        return None if one.strides is None else dense_like(shape, one.strides)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        made = grad.tape.new("upsample_bicubic2d_backward", source, FP32, x_batched, lies_as(grad, source))
+        _copied = contiguous(grad)
+        return (made,)
+
+    x_batched = x.batched
+    node = tape.record("upsample_bicubic2d", (x,), backward)
+    return tape.new("upsample_bicubic2d", whole, x.dtype, x.batched, lies_as(x, whole), node)
