@@ -33,6 +33,12 @@ CLIP: dict[str, Any] = {
     "text_config": {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "projection_dim": 768},
     "vision_config": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "patch_size": 14},
 }
+SIGLIP: dict[str, Any] = {
+    "architectures": ["SiglipModel"],
+    "model_type": "siglip",
+    "text_config": {"model_type": "siglip_text_model", "vocab_size": 250000},
+    "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27, "num_attention_heads": 16, "patch_size": 14},
+}
 LLAVA: dict[str, Any] = {
     "architectures": ["LlavaForConditionalGeneration"],
     "model_type": "llava",
@@ -43,6 +49,16 @@ LLAVA: dict[str, Any] = {
     "vision_config": {"model_type": "clip_vision_model", "image_size": 336, "num_hidden_layers": 24},
 }
 
+
+PALIGEMMA: dict[str, Any] = {
+    "architectures": ["PaliGemmaForConditionalGeneration"],
+    "model_type": "paligemma",
+    "projection_dim": 2048,
+    "image_token_index": 257152,
+    "text_config": {"model_type": "gemma", "vocab_size": 257216, "hidden_size": 2048, "num_hidden_layers": 18}
+    | {"num_attention_heads": 8, "num_key_value_heads": 1, "intermediate_size": 16384},
+    "vision_config": {"model_type": "siglip_vision_model", "image_size": 448, "intermediate_size": 4304},
+}
 
 QWEN2_VL: dict[str, Any] = {
     "architectures": ["Qwen2VLForConditionalGeneration"],
@@ -155,10 +171,35 @@ def test_an_older_file_of_clip_has_the_configurations_twice(tmp_path: Path) -> N
     assert (shape.hidden_size, shape.attention_heads, shape.intermediate_size) == (640, 10, 2048)
 
 
+def test_siglip_compares_or_classifies(tmp_path: Path) -> None:
+    shape = read(tmp_path, SIGLIP)
+    assert (shape.task, shape.stacks, shape.projection_size) == ("contrastive", (27, 12), 768)
+    assert (shape.patch_size, shape.vision_hidden_size, shape.vocabulary_size) == (14, 1152, 250000)
+    images = read(tmp_path, {**SIGLIP, "architectures": ["SiglipForImageClassification"], "num_labels": 7})
+    assert (images.task, images.stacks, images.classes) == ("image", (27,), 7)
+    assert images.takes_images
+    assert not images.takes_text
+    without = {**SIGLIP, "vision_config": {"vision_use_head": False}}
+    assert "vision_use_head: false is not modelled beside" in refused(tmp_path, without)
+
+
 def test_llava_has_a_llama_and_the_tower_of_clip(tmp_path: Path) -> None:
     shape = read(tmp_path, LLAVA)
     assert (shape.vocabulary_size, shape.max_positions, shape.layers) == (32064, 4096, 32)
     assert (shape.vision_hidden_size, shape.image_tokens, shape.stacks) == (1024, 576, (23, 1, 32))
+
+
+def test_paligemma_has_a_gemma_whose_tokens_are_as_wide_as_what_is_projected(tmp_path: Path) -> None:
+    shape = read(tmp_path, PALIGEMMA)
+    assert (shape.vocabulary_size, shape.layers, shape.key_value_heads, shape.head_size) == (257216, 18, 1, 256)
+    assert (shape.vision_intermediate_size, shape.image_tokens, shape.stacks) == (4304, 1024, (27, 18))
+    assert "projection_dim: 2304 is not the width of the text, 2048" in refused(
+        tmp_path, {**PALIGEMMA, "projection_dim": 2304}
+    )
+    other = {**PALIGEMMA, "text_config": {"model_type": "llama"}}
+    assert "'llama' is not modelled inside of paligemma (modelled: gemma)" in refused(tmp_path, other)
+    pooled = {**PALIGEMMA, "vision_config": {"vision_use_head": True}}
+    assert "vision_use_head: a head that pools" in refused(tmp_path, pooled)
 
 
 def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.families.dinov2 import inside_width
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.planner.checkpoints import segments_in
@@ -164,6 +165,8 @@ def models(
             fields[key] = p
         elif isinstance(default, bool) and key not in fields:
             fields[key] = draw(st.booleans())
+    if model_type == "dinov2":
+        fields["intermediate_size"] = inside_width(hidden, draw(st.integers(1, 4)), gated=fields["gated_mlp"])
     open_fields = {
         "partial_rotary_factor": [0.5, 1.0],
         "embedding_size": [hidden, 128],

@@ -214,6 +214,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "clip_text_model", **DEEP, "projection_dim": 32},
         "vision_config": {"model_type": "clip_vision_model", **TOWER, "projection_dim": 32},
     },
+    "siglip": {
+        "text_config": {"model_type": "siglip_text_model", **DEEP},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER},
+    },
     "llava": {
         "image_token_index": 1002,
         "text_config": {"model_type": "llama", **GROUPED},
@@ -288,6 +292,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "intermediate_layers_indices": [0, 3],
             "vision_output_dim": 192,
         },
+    },
+    "paligemma": {
+        "image_token_index": 1002,
+        "projection_dim": 96,
+        "text_config": {"model_type": "gemma", **GROUPED, "head_dim": 16, "tie_word_embeddings": True},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
     },
     "gemma3": {
         "image_token_index": 1002,

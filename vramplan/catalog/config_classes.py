@@ -120,6 +120,8 @@ FAMILY_OF = {
     "ernie4_5_moe": "ernie4_5_moe",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
     "dinov2": "dinov2",
+    "siglip": "siglip",
+    "paligemma": "paligemma",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -42,9 +42,10 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     stacks = dict.fromkeys(one[: one.index(LAYERS)] for one in known if LAYERS in one)
     named = (*stored_lists(shape.family), *block_lists(shape))
     lists = dict(zip(dict.fromkeys(named), stacks, strict=False))
+    towers = {one.partition(".")[0]: stack[0] for one, stack in lists.items() if stack}
     found: dict[int, tuple[int, Path, Any]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):  # a weight that is tied has several
-        agrees, path = _path(name, known, lists)
+        agrees, path = _path(name, known, lists, towers)
         if id(weight) not in found or agrees > found[id(weight)][0]:
             found[id(weight)] = agrees, path, weight
     for name, weight in model.named_parameters():
@@ -53,8 +54,10 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     yield from ((path, weight) for _, path, weight in found.values())
 
 
-def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> tuple[int, Path]:
+def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path], towers: Mapping[str, str]) -> tuple[int, Path]:
     """The known path that has most in common with a name, among those of the same block; and how much that is.
+
+    Of two that have as much in common it is the one in the part of the model whose blocks the name is beside.
 
     There is none for one of the names of a weight that is tied.
     """
@@ -62,7 +65,12 @@ def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> tuple[
     inner = parts[:-1] if parts[-1] in ("weight", "bias") else parts
     block = _block(name, lists)
     same = [one for one in known if (one[: one.index(LAYERS) + 2] if LAYERS in one else None) == block]
-    best = max(same, key=lambda one: (_common(one, inner), len({*one} & {*inner}), -len(one)), default=())
+    beside = {towers[part] for part in inner if part in towers}
+
+    def agreement(one: Path) -> tuple[int, int, bool, int]:
+        return _common(one, inner), len({*one} & {*inner}), one[0] in beside, -len(one)
+
+    best = max(same, key=agreement, default=())
     return (_common(best, inner), best) if {*best} & {*inner} else (-1, ())
 
 

@@ -77,6 +77,7 @@ def dropped(tape: Tape) -> Iterator[list[Any]]:
             for target, *_ in node.edges:
                 if type(target) is Parameter:
                     target.pending -= 1
+            node.edges = []  # who abandons it once more takes nothing back
 
 
 def _recompute(tape: Tape, frame: Frame) -> None:

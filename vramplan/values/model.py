@@ -207,6 +207,8 @@ class ModelShape(NamedTuple):
             return (self.layers, self.decoder_layers)
         if self.vision_layers is None or self.stored_blocks:
             return (self.layers,)
+        if not self.takes_text:
+            return (self.vision_layers,)
         # where no patches are merged, the block after the one that is used is apart: nobody asks for its result
         if self.image_tokens and self.vision_merge is None:
             return (self.vision_layers - 1, 1, self.layers)

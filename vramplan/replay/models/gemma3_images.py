@@ -8,26 +8,19 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt
 
 from vramplan.replay.models.among_text import output_with_images
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.clip import Attention, FeedForward, Tower, vision_tower
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.gemma3 import Block as TextBlock
 from vramplan.replay.models.llama import rotary_embedding
-from vramplan.replay.models.modules import (
-    LayerNorm,
-    Output,
-    Recipe,
-    Segment,
-)
+from vramplan.replay.models.modules import Output, Recipe, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.siglip import VisionModel
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.models.windows import has_window
-from vramplan.replay.operators.convolution import conv2d
-from vramplan.replay.operators.elementwise import add
-from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import average_pool, masked_scatter, tokens_of_images
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import contiguous, to, transpose, view
@@ -37,62 +30,6 @@ from vramplan.replay.tensors import BOOL, INT64, DType, Shape, Tensor
 from vramplan.values.model import ModelShape
 
 # as the module has them, and so in the order in which optimizers step
-
-
-class VisionBlock:
-    """SiglipEncoderLayer: pre-norm."""
-
-    def __init__(self, tape: Tape, tower: Tower) -> None:
-        self.layer_norm1 = LayerNorm(tape, "layer_norm1", tower.hidden_size, tower.dtype)
-        self.self_attn = Attention(tape, tower)
-        self.layer_norm2 = LayerNorm(tape, "layer_norm2", tower.hidden_size, tower.dtype)
-        self.mlp = FeedForward(tape, tower)
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.layer_norm1(hidden)
-        hidden, _ = self.self_attn(hidden, None)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.layer_norm2(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
-        return hidden
-
-
-class VisionModel:
-    """SiglipVisionModel without a head."""
-
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
-        assert shape.patch_size is not None
-        assert shape.channels is not None
-        self.tape, self.tower, self.patch, self.positions = (
-            tape,
-            vision_tower(recipe),
-            shape.patch_size,
-            shape.image_patches,
-        )
-        width = self.tower.hidden_size
-        with tape.building(EMBEDDINGS):
-            patch = (width, shape.channels, self.patch, self.patch)
-            self.patch_embedding = tape.parameter("patch_embedding.weight", patch, dtype)
-            self.patch_bias = tape.parameter("patch_embedding.bias", (width,), dtype)
-            self.position_embedding = tape.parameter("position_embedding.weight", (self.positions, width), dtype)
-
-    def __call__(self, pixel_values: Tensor, segments: tuple[Segment, ...]) -> Tensor:
-        tape, tower = self.tape, self.tower
-        _hidden = self.embed(pixel_values)
-        _last = run_blocks(tape, segments, lambda i: VisionBlock(tape, tower), _hidden)
-        return LayerNorm(tape, "post_layernorm", tower.hidden_size, tower.dtype)(_last)
-
-    def embed(self, pixel_values: Tensor) -> Tensor:
-        """SiglipVisionEmbeddings.forward."""
-        _patches = self.tape.looked_up(conv2d(pixel_values, self.patch_embedding, self.patch_bias, stride=self.patch))
-        batch, width, rows, columns = _patches.shape
-        embeddings = transpose(view(_patches, (batch, width, rows * columns)), 1, 2)
-        ids = self.tape.constant((1, self.positions), INT64, False)
-        return add(embeddings, embedding(ids, self.position_embedding, returned=False))
 
 
 class Projector:
@@ -121,6 +58,7 @@ class Projector:
 class Gemma3Images:
     """Gemma3ForConditionalGeneration, with its loss."""
 
+    projector: Callable[[Tape, Recipe], Callable[[Tensor], Tensor]] = Projector
     block_lists = ("vision_tower.encoder.layers", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
@@ -184,19 +122,28 @@ class Gemma3Images:
         tape, recipe = self.tape, self.recipe
         vision, text = split_at(recipe.segments, recipe.shape.stacks[0])
         embeds = scaled_embedding(input_ids, self.embed_tokens)
+        position_ids = self.given_positions(embeds)
         with tape.building("vision_encoder"):
             _last = self.vision_tower(pixel_values, vision)
         with tape.building("projector"):
-            _projected = Projector(tape, recipe)(_last)
+            _projected = type(self).projector(tape, recipe)(_last)
         images = to(_projected, embeds.dtype)
         _mask = tokens_of_images(input_ids)
         embeds = masked_scatter(embeds, _mask, images)
         _block_ids = tape.new("where", input_ids.shape, INT64, True)
         masks: tuple[Tensor | None, ...] = (None, None)  # of the flash-attn package
         if recipe.attention != "flash":
-            masks = tuple(self.mask(embeds, windowed=windowed) for windowed in (False, True))
+            masks = self.masks(embeds)
         with tape.building("language_model"):
-            return self.language_model(embeds, masks, text), images
+            return self.language_model(embeds, masks, position_ids, text), images
+
+    def given_positions(self, embeds: Tensor) -> Tensor | None:
+        """The places of the tokens, where the text is given them."""
+        return None
+
+    def masks(self, embeds: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the blocks without and with a window."""
+        return self.mask(embeds, windowed=False), self.mask(embeds, windowed=True)
 
     def mask(self, embeds: Tensor, *, windowed: bool) -> Tensor:
         """create_masks_for_vision_model: causal, but for the tokens of one image; within the window or not."""
@@ -209,11 +156,17 @@ class Gemma3Images:
             mask = tape.new("bitwise_and", shape, BOOL, True)
         return tape.new("where", shape, embeds.dtype, True) if self.recipe.attention == "eager" else mask
 
-    def language_model(self, embeds: Tensor, masks: tuple[Tensor | None, ...], segments: tuple[Segment, ...]) -> Tensor:
+    def language_model(
+        self,
+        embeds: Tensor,
+        masks: tuple[Tensor | None, ...],
+        position_ids: Tensor | None,
+        segments: tuple[Segment, ...],
+    ) -> Tensor:
         """Gemma3TextModel.forward, from embeddings."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        position_ids = tape.new("arange", (1, embeds.shape[1]), INT64, False)
+        places = position_ids if position_ids is not None else tape.new("arange", (1, embeds.shape[1]), INT64, False)
         hidden = embeds
         rotary = {full: rotary_embedding(hidden, shape.head_size) for full in self.kinds()}
 
@@ -221,7 +174,7 @@ class Gemma3Images:
             return not has_window(shape, i)
 
         def block(i: int) -> TextBlock:
-            return TextBlock(tape, recipe, masks[not is_full(i)], position_ids, rotary[is_full(i)])
+            return TextBlock(tape, recipe, masks[not is_full(i)], places, rotary[is_full(i)])
 
         hidden = run_blocks(tape, segments, block, hidden, kind=is_full, start=shape.stacks[0])
         return RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramplan.replay.operators.views import Grads, autocast_float, autocast_half
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import BOOL, INT32, INT64, SQUARED, Parameter, Shape, Tensor, dense_like
+from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, SQUARED, Parameter, Shape, Tensor, dense_like
 
 
 def sigmoid(x: Tensor) -> Tensor:
@@ -84,6 +84,49 @@ def div(a: Tensor, b: Tensor) -> Tensor:
     node = tape.record("div", (a, b), backward, (a, b))
     dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
     return tape.new("div", a.shape, dtype, a.batched, None, node)
+
+
+def vector_norm(x: Tensor) -> Tensor:
+    """`x.norm(p=2, dim=-1, keepdim=True)` of vectors: new, a number for each vector, which autocast asks for in fp32.
+
+    Saves `x`: the gradient is the incoming one times x divided by its norm.
+    Saves `out`: the norms that x is divided by.
+    Backward: x divided by its norm, and where the norm is 0, which is filled with zeros in place; then 1 new. The
+    engine casts it where x has another type than its norm.
+    Source: tools/autograd/derivatives.yaml, linalg_vector_norm; torch/csrc/autograd/FunctionsManual.cpp,
+    linalg_vector_norm_backward.
+    """
+    tape = x.tape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        source, norm = saved[0], saved[1]
+        tape = source.tape
+        _unit = tape.new("div", source.shape, norm.dtype, source.batched)
+        _is_zero = tape.new("eq", norm.shape, BOOL, norm.batched)
+        return (tape.like("mul", _unit),)
+
+    node = tape.record("linalg_vector_norm", (x,), backward, (x,))
+    dtype = x.dtype if tape.autocast is None else FP32
+    out = tape.new("linalg_vector_norm", (*x.shape[:-1], 1), dtype, x.batched, None, node)
+    tape.save(node, out)
+    return out
+
+
+def repeat_samples(x: Parameter, times: int) -> Tensor:
+    """`x.repeat(B, 1, 1)` of [1, 1, P]: new, one for each sample; nothing saved.
+
+    Backward: 1 new, the gradient summed over the samples; of one sample it is a view.
+    Source: tools/autograd/derivatives.yaml, repeat; torch/csrc/autograd/FunctionsManual.cpp, repeat_backward.
+    """
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        if grad.shape == whole:
+            return (grad,)
+        return (grad.tape.new("sum", whole, grad.dtype, False),)
+
+    node = x.tape.record("repeat", (x,), backward)
+    return x.tape.new("repeat", (times, *whole[1:]), x.dtype, True, None, node)
 
 
 def scale(x: Tensor, factor: Tensor) -> Tensor:

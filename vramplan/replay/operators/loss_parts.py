@@ -41,7 +41,7 @@ def sum_last(x: Tensor, dtype: DType | None = None, *, keepdim: bool = False) ->
 
     node = x.tape.record("sum", (x,), backward)
     dtype = dtype or (FP32 if x.tape.autocast is not None else x.dtype)
-    return x.tape.new("sum", one if keepdim else shape[:-1], dtype, x.batched, None, node)
+    return x.tape.new("sum", one if keepdim else shape[:-1], dtype, bool(x.batched), None, node)
 
 
 def sum_all(x: Tensor) -> Tensor:

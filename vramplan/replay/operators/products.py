@@ -55,7 +55,7 @@ def linear(
         x = autocast_half(x)
         if x.strides is not None:
             if b is not None and len(lead) > 1 and not is_function:  # ATen multiplies, and adds the bias in place
-                return add_in_place(linear(x, weight), b)
+                return add_in_place(linear(x, w), b)
             is_apart = not view_strides(x.shape, x.strides, (rows, in_features))[0]
             if w.node is None and not is_function and is_apart:
                 return matmul(x, _for_each(w, lead[:-1]))
