@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6307 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6338 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
@@ -19,38 +19,40 @@ activation_checkpointing: full | 6307 | adapted, adapter_kinds, adapters, adapte
   seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp,
   tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper,
-  whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mamba,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
-  under torchtitan, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
-activation_checkpointing: selective | 358 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more,
+  whisper, whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi
+  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava,
+  mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
+activation_checkpointing: selective | 359 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
   selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
-  tiles, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, distilbert,
-  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite,
-  gpt2, gpt_bigcode, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2,
-  ministral3, mistral, mixtral, mllama, modernbert, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi,
-  phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  tiles, vision_more, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3,
+  dinov2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, minimax_m2, ministral3, mistral, mixtral, mllama, modernbert, nemotron, olmo, olmo2, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm,
+  t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, dinov2, distilbert,
+  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, mllama,
+  modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
+  whisper
 activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, liger, losses, more_families,
   optimizers_more, other_optimizers, policy, preference_shared, replicated, selective, seq2seq, short_convolutions,
   state_spaces, tiled, titan, titan_compiled, titan_replicas, titan_units, zero | arcee, bamba, bert, cohere2, falcon,
@@ -58,24 +60,25 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 724 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 725 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
   named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, policy,
   preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, turns, virtual_tokens, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4_text, minimax_m2, ministral3, mistral,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4, minimax_m2,
-  ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  titan_replicas, titan_units, turns, virtual_tokens, vision_more, whisper, zero | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4_text,
+  minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
+  torchtitan, llama4, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit, whisper
 adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
@@ -85,21 +88,21 @@ adapter: adalora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mi
   starcoder2 | bert, gemma2, gpt2, llama, mixtral, phi, starcoder2
 adapter: boft | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
   gemma2, llama, mixtral, opt, phi
-adapter: dora | 287 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: dora | 292 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, met_shared, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles, whisper, zero_adapters | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3,
-  mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, vit, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit,
-  whisper
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, vision_more, whisper, zero_adapters | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, whisper | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 adapter: fourierft | 22 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: hra | 13 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, phi, qwen2, starcoder2 | bert,
@@ -122,7 +125,7 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2173 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2190 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
@@ -131,23 +134,24 @@ adapter: lora | 2173 | adapted, adapters, adapters_more, block_kinds, compile_be
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, whisper, whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mamba, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  torchtune_taught, torchtune_units, vision_more, whisper, whisper_shared, zero, zero_adapters, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5,
+  vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 adapter: miss | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
   gemma2, llama, mixtral, opt, phi
 adapter: modules_to_save | 181 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
@@ -220,25 +224,25 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 912 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 920 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
   more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
   policy, preference_shared, preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, whisper, zero, zero_adapters |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text,
-  llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, vision_more, whisper, zero,
+  zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
+  deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe,
+  llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2,
+  lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -274,22 +278,22 @@ liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_mo
   qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 742 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
+loss: chunked | 743 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
   litgpt_old, losses, losses_more, met, more_families, named_types, other_families, other_optimizers, peft_more,
   sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, turns, virtual_tokens | afmoe, apertus, arcee, bloom, cohere, cohere2, dbrx,
-  deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss,
-  stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
-  llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm
+  torchtune_taught, torchtune_units, turns, virtual_tokens, vision_more | afmoe, apertus, arcee, bloom, cohere,
+  cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
+  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, seed_oss, stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
 loss: dpo | 342 | losses_more, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero |
   arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
@@ -321,9 +325,9 @@ loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, 
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
   stablelm, starcoder2
-loss: half-logits | 60 | dbrx, half_logits, virtual_tokens | bloom, dbrx, gemma, gemma2, gemma3_text, glm, glm4,
-  gpt2, gpt_neox, llama, mixtral, mpt, opt, phi, phi3, qwen3 | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, mixtral, mpt, neox, opt, phi, phi3
+loss: half-logits | 61 | dbrx, half_logits, virtual_tokens, vision_more | bloom, dbrx, gemma, gemma2, gemma3_text,
+  glm, glm4, gpt2, gpt_neox, llama, mixtral, mpt, opt, paligemma, phi, phi3, qwen3 | bloom, dbrx, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
 loss: orpo | 15 | other_optimizers, preference, preference_shared | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4_text, glm, llama, mistral, nemotron, qwen3, stablelm | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4, glm, llama, nemotron, stablelm
@@ -335,26 +339,26 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 950 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 959 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
   images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, named_types,
   optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy,
   precisions, preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  torchvision, turns, virtual_tokens, whisper, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared |
-  afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
-  jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, modernbert,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit,
-  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
-  lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  torchvision, turns, virtual_tokens, vision_more, whisper, whisper_shared, whisper_zero, zero, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
+  hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3,
+  mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, siglip, smollm3,
+  stablelm, starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3,
+  mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 offload: activations | 746 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
   met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers,
@@ -420,20 +424,21 @@ optimizer: adamc | 16 | met_shared, optimizers_more, optimizers_more_shared | be
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 58 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, whisper | bert,
-  distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mixtral, mllama, modernbert,
-  nemotron_h, olmo2, opt, qwen2, qwen3_vl, qwen3_vl_moe, starcoder2, whisper | bert, distilbert, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2, opt, qwen3_vl,
-  starcoder2, whisper
+optimizer: adamw-8bit | 62 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, vision_more,
+  whisper | bert, dinov2, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3,
+  mixtral, mllama, modernbert, nemotron_h, olmo2, opt, paligemma, qwen2, qwen3_vl, qwen3_vl_moe, siglip, starcoder2,
+  whisper | bert, dinov2, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral,
+  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, qwen3_vl, siglip, starcoder2, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
 optimizer: adamw-optimi | 21 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
   mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
-optimizer: adamw-paged | 30 | adapted, flat_parameter, images, liger, optimizers, policy, short_convolutions,
-  state_spaces | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2,
-  qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl, qwen_moe
+optimizer: adamw-paged | 31 | adapted, flat_parameter, images, liger, optimizers, policy, short_convolutions,
+  state_spaces, vision_more | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3,
+  paligemma, qwen2, qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2,
+  paligemma, qwen3_vl, qwen_moe
 optimizer: ademamix | 15 | other_optimizers | bart, cohere2, electra, gemma, glm4, llama, nemotron_h, olmo2, opt,
   phi, qwen2, t5, vit | bart, cohere, electra, gemma, glm4, llama, nemotron_h, olmo2, opt, phi, t5, vit
 optimizer: ademamix-8bit | 23 | other_optimizers | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite, lfm2_moe,
@@ -534,21 +539,21 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 563 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+optimizer: sgd-momentum | 564 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, named_types,
   optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces,
   short_convolutions, state_spaces, suite, torchtune, torchtune_compiled, torchtune_taught, torchtune_units,
-  torchvision, virtual_tokens, vision, whisper | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, distilbert,
-  ernie4_5_moe, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe,
-  resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom,
-  clip, deepseek, distilbert, ernie4_5_moe, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, ernie4_5_moe, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
+  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, dinov2, distilbert, ernie4_5_moe, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
 optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
   qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
   vit
@@ -580,24 +585,24 @@ packing: true | 239 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused
   gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
   llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 560 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+padding: right | 562 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
   more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, padding,
   pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, virtual_tokens, zero | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text, mamba, minimax_m2,
+  sharded_tiles, short_convolutions, state_spaces, tiles, virtual_tokens, vision_more, zero | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text,
+  glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text, mamba, minimax_m2,
   ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  opt, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  opt, paligemma, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
   ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
   hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi3, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi3, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
@@ -685,7 +690,7 @@ parallel.sharding: zero3 | 271 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 4975 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5019 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -697,24 +702,24 @@ precision: amp | 4975 | adapted, adapter_kinds, adapters, adapters_more, attenti
   rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces,
   stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns,
-  virtual_tokens, vision, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo,
-  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  virtual_tokens, vision, vision_more, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode,
+  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -755,7 +760,7 @@ precision: mixed | 1873 | adapters, attention, block_kinds, checkpoints, compile
   lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 4119 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: pure | 4141 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -767,25 +772,25 @@ precision: pure | 4119 | adapted, adapter_kinds, adapters, adapters_more, attent
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, whisper, zeroed_late,
+  torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more, whisper, zeroed_late,
   zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
   torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
   modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
+  under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt
+  under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -803,48 +808,49 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 177 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+quantization: int8 | 178 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
   images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
-  peft_more, preference_shared, quantized, short_convolutions, state_spaces, virtual_tokens, whisper | bamba, bart,
-  bert, bloom, dbrx, deberta-v2, distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3, lfm2,
-  lfm2_moe, llama, llava, ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, phi, phi3, qwen2,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, stablelm, t5, whisper,
-  xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
-  llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, stablelm, t5, whisper
-quantization: nf4 | 322 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  peft_more, preference_shared, quantized, short_convolutions, state_spaces, virtual_tokens, vision_more, whisper |
+  bamba, bart, bert, bloom, dbrx, deberta-v2, distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, phi, phi3,
+  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5,
+  whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
+  lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, whisper
+quantization: nf4 | 326 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
   preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled,
-  tiles, virtual_tokens, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, whisper
-quantization: nf4-double | 220 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx,
+  deberta-v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper, xlm-roberta | apertus, arcee,
+  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
+  llama under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
+quantization: nf4-double | 222 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper, zero | apertus, arcee, bamba,
-  bart, bloom, cohere2, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, modernbert, mpt,
-  nemotron, neox under litgpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper | apertus, arcee, bamba, bart, bloom,
-  cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
+  short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, vision_more, whisper, zero | apertus,
+  arcee, bamba, bart, bloom, cohere2, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
+  modernbert, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper |
+  apertus, arcee, bamba, bart, bloom, cohere, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
+  modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5, whisper
 teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
   phi
 tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, cohere2, ernie4_5, exaone4,
@@ -890,11 +896,11 @@ activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_s
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 activation_checkpointing: full + adapter: adalora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: boft | 6 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: dora | 109 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: dora | 110 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, optimizers_more, pairs, pairs_beside, peft_more, preference_zero,
-  quantized, short_convolutions, tiles | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+  quantized, short_convolutions, tiles, vision_more | bart, bert, bloom, chatglm, clip, deepseek, dinov2, falcon,
+  gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + adapter: fourierft | 7 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: hra | 3 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
@@ -905,7 +911,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1189 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1195 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
@@ -914,13 +920,13 @@ activation_checkpointing: full + adapter: lora | 1189 | adapted, adapters, adapt
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp,
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
@@ -961,15 +967,16 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 471 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 474 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, named_types,
   optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | afmoe, apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, llama, llama4, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, vision_more, zero, zero_adapters |
+  afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, dinov2, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, llama, llama4, llava, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
+  stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -1004,15 +1011,16 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 375 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 377 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
   modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  torchvision, turns, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
-  bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2,
-  gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama,
-  modernbert, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit, whisper
+  torchvision, turns, vision_more, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus,
+  arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, gemma, gemma2, gemma3_images, glm4,
+  glm4_moe, gpt2, gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3,
+  mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, siglip, stablelm,
+  torchvision_vit, vit, whisper
 activation_checkpointing: full + offload: activations | 298 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
@@ -1051,8 +1059,8 @@ activation_checkpointing: full + optimizer: adamw-8bit | 27 | flat_parameter, im
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-optimi | 5 | met_shared, optimizers_more | gemma2, gpt2, llama,
   mixtral
-activation_checkpointing: full + optimizer: adamw-paged | 12 | adapted, flat_parameter, images, liger, optimizers,
-  short_convolutions | bert, gemma2, gpt2, lfm2, llama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-paged | 13 | adapted, flat_parameter, images, liger, optimizers,
+  short_convolutions, vision_more | bert, gemma2, gpt2, lfm2, llama, paligemma, qwen3_vl
 activation_checkpointing: full + optimizer: ademamix | 4 | other_optimizers | cohere, electra, gemma, vit
 activation_checkpointing: full + optimizer: ademamix-8bit | 5 | other_optimizers | bert, gemma, gpt2, llama, opt
 activation_checkpointing: full + optimizer: ademamix-8bit-paged | 3 | other_optimizers | gpt2, qwen_moe
@@ -1120,13 +1128,13 @@ activation_checkpointing: full + packing: true | 64 | adapter_kinds, liger, loss
   optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, ernie4_5_moe,
   falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2, mistral4, nemotron_h,
   qwen_moe
-activation_checkpointing: full + padding: right | 283 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 284 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more, optimizers_more_shared,
   other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles, short_convolutions,
-  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
-  gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, lfm2_moe, llama, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert,
-  nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+  state_spaces, tiles, vision_more, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, falcon, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
+  granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama,
+  modernbert, nemotron, nemotron_h, olmo, paligemma, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 176 | dbrx_shared, deberta_v2_shared, distilbert_shared,
@@ -1175,7 +1183,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 117 | dbrx_zero, deb
   gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2272 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2285 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -1185,14 +1193,14 @@ activation_checkpointing: full + precision: amp | 2272 | adapted, adapter_kinds,
   peft_more_shared, precisions, preference, preference_shared, quantized, random, replicas, replicated, returned,
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns,
-  virtual_tokens, vision, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
-  llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  virtual_tokens, vision, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
@@ -1216,7 +1224,7 @@ activation_checkpointing: full + precision: mixed | 952 | adapters, attention, b
   hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1855 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1863 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
@@ -1227,14 +1235,14 @@ activation_checkpointing: full + precision: pure | 1855 | adapted, adapter_kinds
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
-  vision, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1250,14 +1258,14 @@ activation_checkpointing: full + quantization: int8 | 75 | adapted, adapter_kind
   linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl,
   roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 178 | adapted, adapter_kinds, adapters, block_kinds,
+activation_checkpointing: full + quantization: nf4 | 179 | adapted, adapter_kinds, adapters, block_kinds,
   compile_beside, decoders, flat_adapters, images, linear, litgpt, named_types, older_releases, other_families, pairs,
   pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, tiles,
-  whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, whisper
+  vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
@@ -1330,11 +1338,11 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared,
   preference_shared, sharded_more, sharded_spaces | falcon_h1, gpt2, llama, neox, qwen3_next
 activation_checkpointing: selective + parallel.sharding: zero3 | 1 | preference_zero | granite
-activation_checkpointing: selective + precision: amp | 111 | adapted, block_kinds, linear, losses, modernbert,
+activation_checkpointing: selective + precision: amp | 112 | adapted, block_kinds, linear, losses, modernbert,
   optimizers_more, other_optimizers, selective, selective_more, seq2seq, sharded_more, short_convolutions,
-  state_spaces, tiles, whisper | bart, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, neox, olmo2, opt, phi,
-  phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
+  state_spaces, tiles, vision_more, whisper | bart, bert, deepseek, dinov2, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, neox,
+  olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
 activation_checkpointing: selective + precision: fsdp | 8 | fully_shard_more, optimizers_more_shared, sharded_more,
   sharded_spaces, sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 75 | losses, more_families, preference_zero, replicated,
@@ -1722,22 +1730,22 @@ adapter: dora + parallel.sharding: fsdp | 7 | fully_shard_more, met_shared, shar
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
-adapter: dora + precision: amp | 112 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+adapter: dora + precision: amp | 114 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
   liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, quantized,
-  short_convolutions, state_spaces, whisper | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma2,
-  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
-  mixtral, mllama, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit, whisper
+  short_convolutions, state_spaces, vision_more, whisper | bart, bert, bloom, chatglm, clip, deepseek, dinov2, falcon,
+  falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llava, ministral3, mixtral, mllama, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 adapter: dora + precision: fsdp | 2 | fully_shard_more, met_shared | llama
 adapter: dora + precision: mixed | 4 | preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
-adapter: dora + precision: pure | 123 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
+adapter: dora + precision: pure | 126 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images,
+  short_convolutions, state_spaces, tiled, tiles, vision_more | apertus, arcee, bamba, bert, chatglm, clip, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images,
   gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next,
-  qwen_moe, seed_oss, stablelm, t5, vit, whisper
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, paligemma, phi3, qwen2_vl,
+  qwen3_next, qwen_moe, seed_oss, siglip, stablelm, t5, vit, whisper
 adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, quantized, short_convolutions,
   state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
 adapter: dora + quantization: nf4 | 25 | optimizers_more, policy, quantized, short_convolutions, state_spaces, tiled
@@ -1931,7 +1939,8 @@ adapter: lora + optimizer: adamw-8bit | 9 | images, liger, peft_more, short_conv
   starcoder2
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: adamw-optimi | 2 | optimizers_more | gpt2, llama
-adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
+adapter: lora + optimizer: adamw-paged | 6 | images, liger, short_convolutions, vision_more | lfm2, olmo2, paligemma,
+  qwen3_vl
 adapter: lora + optimizer: ademamix-8bit | 5 | other_optimizers | gpt2, llama
 adapter: lora + optimizer: ademamix-8bit-paged | 1 | other_optimizers | lfm2_moe
 adapter: lora + optimizer: adopt | 1 | optimizers_more | bert
@@ -2004,20 +2013,20 @@ adapter: lora + parallel.sharding: zero3 | 78 | dbrx_zero, deberta_v2_zero, elec
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 967 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 977 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
   modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded,
   sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, whisper, whisper_shared | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit, whisper
+  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper, whisper_shared | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
+  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
   modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
@@ -2028,20 +2037,21 @@ adapter: lora + precision: mixed | 127 | dbrx_zero, deberta_v2_zero, electra_zer
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 729 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 732 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types, older_releases,
   optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, whisper, zeroed_late, zeroed_late_shared |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava,
-  mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
+  under torchtune, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+  whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2052,30 +2062,30 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 137 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 138 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
-  quantized, short_convolutions, state_spaces, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert,
-  electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  quantized, short_convolutions, state_spaces, vision_more, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
   granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h,
-  neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-adapter: lora + quantization: nf4 | 265 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, siglip, t5, whisper
+adapter: lora + quantization: nf4 | 269 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles, whisper,
-  zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
-  gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama
-  under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, whisper
-adapter: lora + quantization: nf4-double | 172 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles,
+  vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
+adapter: lora + quantization: nf4-double | 174 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
-  tiled, whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
-  modernbert, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, starcoder2, t5, whisper
+  tiled, vision_more, whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, dinov2, distilbert, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
+  modernbert, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5, whisper
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm,
   granite, helium, llama, neox, olmo, stablelm
@@ -2681,16 +2691,17 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 284 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 288 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
-  policy, preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns, whisper |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  policy, preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns,
+  vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
+  vit, whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2698,15 +2709,16 @@ frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger
   preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 298 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: pure | 300 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, vision_more |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
+  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
@@ -2951,13 +2963,13 @@ loss: chunked + parallel.sharding: fsdp | 131 | litgpt, litgpt_flat, sharded_mor
   torchtune_rounded, torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune,
   neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 217 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
+loss: chunked + precision: amp | 218 | block_kinds, dbrx, decoders, heads, images, liger, linear, litgpt, losses,
   losses_more, met, more_families, named_types, other_families, other_optimizers, sharded_more, short_convolutions,
-  state_spaces, tiles, turns | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, llama, llama
-  under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  state_spaces, tiles, turns, vision_more | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5,
+  ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
+  llama, llama under litgpt, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
@@ -3105,8 +3117,8 @@ loss: grpo + trained_blocks: lisa | 3 | policy | exaone4, qwen3_next, qwen_moe
 loss: grpo + weight_dtype: 16 bits | 4 | policy, preference_shared | apertus, bamba, llama, nemotron_h
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
-loss: half-logits + precision: pure | 32 | dbrx, half_logits, virtual_tokens | bloom, dbrx, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3
+loss: half-logits + precision: pure | 33 | dbrx, half_logits, virtual_tokens, vision_more | bloom, dbrx, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
 loss: orpo + max_gradient_norm | 1 | other_optimizers | llama
 loss: orpo + offload: activations | 2 | preference_shared | gemma, glm
 loss: orpo + optimizer: lion-paged | 1 | other_optimizers | llama
@@ -3177,8 +3189,8 @@ max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces,
 max_gradient_norm + optimizer: adamax | 4 | optimizers_more | bert, gpt2, llama
 max_gradient_norm + optimizer: adamc | 2 | met_shared, optimizers_more | bert, llama
 max_gradient_norm + optimizer: adamw-32bit | 2 | other_optimizers | llama, t5
-max_gradient_norm + optimizer: adamw-8bit | 11 | images, met_shared, precisions, state_spaces, tiles | bert, llama,
-  mistral3, mixtral, mllama, nemotron_h
+max_gradient_norm + optimizer: adamw-8bit | 14 | images, met_shared, precisions, state_spaces, tiles, vision_more |
+  bert, dinov2, llama, mistral3, mixtral, mllama, nemotron_h, paligemma, siglip
 max_gradient_norm + optimizer: adamw-optimi | 6 | met_shared, optimizers_more | bert, gpt2, llama, mixtral
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
 max_gradient_norm + optimizer: ademamix | 2 | other_optimizers | olmo2, t5
@@ -3251,16 +3263,16 @@ max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero,
   | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
   qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 329 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 333 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
   named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions,
   replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, whisper, whisper_shared |
-  afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama,
-  modernbert, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, vision_more, whisper,
+  whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral,
+  mllama, modernbert, nemotron_h, neox, olmo2, opt, paligemma, phi, phi3, qwen3_next, qwen_moe, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
@@ -3269,14 +3281,15 @@ max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, elec
 max_gradient_norm + precision: mixed | 85 | images, master, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 254 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: pure | 258 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, met_shared, named_types, optimizers, optimizers_more,
   other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared,
   sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, tiled,
-  tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, zeroed_late, zeroed_late_shared | bamba, bert, bloom,
-  dbrx, distilbert, ernie4_5, ernie4_5_moe, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, ministral3, mistral3,
-  mixtral, mllama, nemotron_h, neox, olmo2, olmoe, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
+  tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more, zeroed_late, zeroed_late_shared | bamba,
+  bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama,
+  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, paligemma, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, siglip, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3637,9 +3650,10 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
-optimizer: adamw-8bit + precision: amp | 36 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, whisper | bert, distilbert, gpt2,
-  granitemoehybrid, lfm2_moe, llama, mixtral, modernbert, nemotron_h, olmo2, qwen3_vl, starcoder2, whisper
+optimizer: adamw-8bit + precision: amp | 40 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, vision_more, whisper | bert, dinov2,
+  distilbert, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, modernbert, nemotron_h, olmo2, paligemma, qwen3_vl,
+  siglip, starcoder2, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -3673,12 +3687,12 @@ optimizer: adamw-paged + optimizer_in_backward: true | 1 | state_spaces | granit
 optimizer: adamw-paged + packing: true | 1 | short_convolutions | lfm2
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 12 | images, liger, optimizers, short_convolutions, state_spaces | bert,
-  granitemoehybrid, lfm2, lfm2_moe, llama, qwen3_vl
+optimizer: adamw-paged + precision: amp | 13 | images, liger, optimizers, short_convolutions, state_spaces,
+  vision_more | bert, granitemoehybrid, lfm2, lfm2_moe, llama, paligemma, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 12 | adapted, flat_parameter, liger, optimizers, short_convolutions,
   state_spaces | bert, falcon, gpt2, granitemoehybrid, lfm2, llama, olmo2
-optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
+optimizer: adamw-paged + quantization: nf4 | 2 | images, vision_more | paligemma, qwen3_vl
 optimizer: adamw-paged + quantization: nf4-double | 6 | adapted, images, liger, short_convolutions | gemma2, lfm2,
   olmo2, qwen3_vl
 optimizer: adamw-paged + trained_blocks: lisa | 1 | policy | qwen_moe
@@ -4020,13 +4034,13 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 59 | fully_shard_more, litgp
   torchtune, torchtune_compiled, torchtune_units | exaone4, falcon under litgpt, glm4_moe, gpt_neo, llama under
   litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 211 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 212 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision,
-  whisper | bamba, bart, bert, bloom, clip, deepseek, ernie4_5_moe, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, llama, llama under
-  litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+  vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2, ernie4_5_moe, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
+  llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -4142,27 +4156,28 @@ padding: right + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, optimiz
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 202 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 203 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated, sharded_spaces,
-  short_convolutions, state_spaces, tiles, virtual_tokens | apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  short_convolutions, state_spaces, tiles, virtual_tokens, vision_more | apertus, arcee, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 10 | fully_shard_more, modernbert_shared, optimizers_more_shared, sharded_tiles |
   gemma3_images, gpt2, llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 188 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
+padding: right + precision: pure | 189 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses_more, masks, met, modernbert, named_types, optimizers_more, other_families, other_optimizers, padding, pairs,
-  pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles |
-  afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5
+  pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles,
+  vision_more | afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon,
+  gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, nemotron, olmo, olmo2, paligemma, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + qat: int4 | 1 | other_optimizers | cohere
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
@@ -4357,20 +4372,20 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 109 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+precision: amp + quantization: int8 | 110 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
   met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
-  state_spaces, whisper | bamba, bart, bert, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi,
-  phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, whisper
-precision: amp + quantization: nf4 | 179 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+  state_spaces, vision_more, whisper | bamba, bart, bert, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
+  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, whisper
+precision: amp + quantization: nf4 | 183 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
   deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, named_types,
   older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more, quantized, sharded_bits,
-  short_convolutions, state_spaces, taught_from_file, virtual_tokens, whisper | apertus, arcee, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, whisper
+  short_convolutions, state_spaces, taught_from_file, virtual_tokens, vision_more, whisper | apertus, arcee, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
 precision: amp + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
@@ -4438,11 +4453,12 @@ precision: pure + quantization: nf4 | 100 | adapted, adapter_kinds, adapters, fl
   short_convolutions, state_spaces, tiled, tiles | arcee, bart, bert, bloom, falcon, falcon under litgpt, falcon_h1,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava,
   mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 74 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
+precision: pure + quantization: nf4-double | 76 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
   litgpt, older_releases, optimizers_more, other_optimizers, pairs, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, stepped_shared, virtual_tokens, whisper | bart, bloom, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
-  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, qwen_moe, roberta, t5, whisper
+  short_convolutions, state_spaces, stepped_shared, virtual_tokens, vision_more, whisper | bart, bloom, dinov2,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, qwen_moe, roberta, t5,
+  whisper
 precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
 precision: pure + tiled_mlp | 10 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, ernie4_5, gemma,
   hunyuan_v1_dense, llama, olmo, olmo2, seed_oss
