@@ -90,7 +90,8 @@ stablelm, nemotron, helium |
 | `other_families.json`, `other_families_shared.json`, `other_families_zero.json` | glm4_moe_lite, mistral4, \
 minimax_m2, afmoe, gptj, gpt_bigcode, jamba, mamba, gemma3n_text; under DDP and FSDP2; under ZeRO |
 | `named_types.json` | internlm3, ernie4_5_moe, hunyuan_v1_moe |
-| `vision.json`, `vision_more.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
+| `vision.json`, `vision_more.json`, `resnet.json`, `images.json` | models that take images, alone or among the \
+tokens of a text |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
