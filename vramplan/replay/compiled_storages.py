@@ -20,6 +20,7 @@ class DeferringTape(Tape):
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         super().__init__(batch, direct=direct, unrolled=unrolled)
+        self.told_of_sizes: list[int] = []
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
 

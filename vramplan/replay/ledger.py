@@ -88,6 +88,8 @@ class Ledger:
     periodic = True  # whether several blocks that come in turns may be one repeated unit
     loops = True  # whether the code of a block may repeat a unit
     is_certain = False  # whether an iteration is not played again if blocks turn out not to be alike
+    told_of_sizes: Sequence[int] = ()  # what each comparison of two sizes gave, where those decide anything
+    has_lines = True  # whether each of these sizes is a line over the micro-batch
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         self.batch = batch
@@ -108,8 +110,6 @@ class Ledger:
         self.category = "activations"  # of storages that are born now
         self.phases: list[tuple[int, str]] = []  # from this event on, this phase
         self.marks: list[tuple[int, Path]] = [(0, ())]  # from this event on, inside these repeated units
-        self.told_of_sizes: list[int] = []  # what each comparison of two sizes gave, where those decide anything
-        self.has_lines = True  # whether each of these sizes is a line over the micro-batch
         self.path: Path = ()
         self.copies = 1  # product of the copies of the path
         self.numbers: list[tuple[int, int]] = [(0, 1)]  # of each unit: its first item's number, items' distance
