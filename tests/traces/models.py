@@ -57,6 +57,12 @@ FILM = {
 FILM_35 = {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144, "num_position_embeddings": 36}
 SIDES = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25}
 
+BART = {
+    **{"vocab_size": 1003, "max_position_embeddings": 128, "d_model": 96, "pad_token_id": 1},
+    **{"encoder_layers": 5, "decoder_layers": 4, "encoder_attention_heads": 6, "decoder_attention_heads": 6},
+    **{"encoder_ffn_dim": 160, "decoder_ffn_dim": 160, "decoder_start_token_id": 2},
+}
+
 EXPERTS = (
     "mixtral",
     "qwen2_moe",
@@ -102,6 +108,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"}
     | {"position_biased_input": False, "max_relative_positions": -1},
     "electra": {**DEEP, "pad_token_id": 0, "embedding_size": 64},
+    "esm": {**DEEP, "pad_token_id": 1, "mask_token_id": 2, "position_embedding_type": "rotary", "token_dropout": True}
+    | {"emb_layer_norm_before": False},
     "modernbert": {**DEEP, "pad_token_id": 0, "local_attention": 32, "global_attn_every_n_layers": 3}
     | {"classifier_pooling": "mean"},
     "gptj": {"vocab_size": 1003, "n_positions": 128, "n_embd": 96, "n_layer": 5, "n_head": 6, "rotary_dim": 8},
@@ -201,9 +209,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "t5": {"vocab_size": 1003, "d_model": 96, "d_kv": 16, "d_ff": 160, "num_layers": 5, "num_decoder_layers": 4}
     | {"num_heads": 6, "decoder_start_token_id": 0, "pad_token_id": 0},
-    "bart": {"vocab_size": 1003, "max_position_embeddings": 128, "d_model": 96, "pad_token_id": 1}
-    | {"encoder_layers": 5, "decoder_layers": 4, "encoder_attention_heads": 6, "decoder_attention_heads": 6}
-    | {"encoder_ffn_dim": 160, "decoder_ffn_dim": 160, "decoder_start_token_id": 2},
+    "bart": BART,
+    "mbart": BART,
+    "m2m_100": {**BART, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
+    "pegasus": BART,
+    "marian": BART,
     "whisper": {"vocab_size": 1003, "max_target_positions": 64, "max_source_positions": 75, "num_mel_bins": 24}
     | {"d_model": 96, "encoder_layers": 5, "decoder_layers": 4, "pad_token_id": 1, "decoder_start_token_id": 2}
     | {"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 160, "decoder_ffn_dim": 160},

@@ -122,6 +122,11 @@ FAMILY_OF = {
     "dinov2": "dinov2",
     "siglip": "siglip",
     "paligemma": "paligemma",
+    "mbart": "mbart",
+    "m2m_100": "m2m_100",
+    "pegasus": "pegasus",
+    "marian": "marian",
+    "esm": "esm",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.options import words
 from vramplan.options.table import MAX_DEVICES
-from vramplan.replay.models.capable import bounds_positions
+from vramplan.job.targets import refuse_more
 from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ def sequence_length_of(resolver: Resolver, model: ModelShape | None) -> int:
         _check_room(resolver, model, length)
         return length
     _check_room(resolver, model, given)
-    bounded = model.positions == "learned" or bounds_positions(model.family)
-    if given > model.max_positions and bounded:
-        has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
-        message = f"{given} is more than the {model.max_positions} positions that {model.name} {has}"
-        resolver.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
+    refuse_more("sequence_length", given, model, resolver.fields)
     return given
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
+from vramplan.replay.models.capable import bounds_positions
 from vramplan.values.model import ModelShape
 
 
@@ -16,7 +17,14 @@ def target_length(given: int | None, model: ModelShape | None, fields: Fields) -
     elif model.takes_audio:
         message = f"the encoder of {model.name} takes sounds of {2 * (model.audio_positions or 0)} frames"
         fields.refuse(key, message, hint="sequence_length is that of the decoder")
-    elif given > model.max_positions and model.positions == "learned":
-        message = f"{given} is more than the {model.max_positions} positions that {model.name} has learned"
-        fields.refuse(key, message, hint=f"use at most {model.max_positions}")
+    else:
+        refuse_more(key, given, model, fields)
     return given
+
+
+def refuse_more(key: str, given: int, model: ModelShape, fields: Fields) -> None:
+    """Refuse more tokens than a model has positions, where these are a tensor of so many."""
+    if given > model.max_positions and (model.positions == "learned" or bounds_positions(model.family)):
+        has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
+        message = f"{given} is more than the {model.max_positions} positions that {model.name} {has}"
+        fields.refuse(key, message, hint=f"use at most {model.max_positions}")

@@ -145,7 +145,7 @@ class ModelShape(NamedTuple):
     vocabulary_size: int
     max_positions: int
     tied_embeddings: bool
-    positions: str  # learned | rope | alibi | relative | none
+    positions: str  # learned | sinusoidal | rope | alibi | relative | none
     activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu | quick_gelu
     gated_mlp: bool
     qkv_bias: bool  # bias of the query, key and value projections

@@ -10,7 +10,9 @@ from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
 
-def stacks_alike(attention_heads: int, ffn_dim: int) -> Callable[[Fields, dict[str, Any]], None]:
+def stacks_alike(
+    attention_heads: int, ffn_dim: int, layerdrop: float = 0.0
+) -> Callable[[Fields, dict[str, Any]], None]:
     """What refuses a decoder that is not as wide as its encoder; the class has these numbers of both."""
 
     def adjust(fields: Fields, values: dict[str, Any]) -> None:
@@ -22,7 +24,8 @@ def stacks_alike(attention_heads: int, ffn_dim: int) -> Callable[[Fields, dict[s
         if fields.boolean("tie_word_embeddings") is False:
             fields.refuse("tie_word_embeddings", "false is not modelled")
         for key in ("encoder_layerdrop", "decoder_layerdrop"):
-            if fields.number(key, minimum=0, maximum=1):
+            given = fields.number(key, minimum=0, maximum=1)
+            if layerdrop if given is None else given:
                 fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
 
     return adjust
@@ -88,3 +91,6 @@ TYPES = {
         adjust=stacks_alike(16, 4096),
     ),
 }
+
+RELATIVE = TYPES["bart"]._replace(peft=Peft())
+"""What the types that are built like it have of its description; PEFT knows no targets of theirs."""

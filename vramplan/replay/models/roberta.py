@@ -110,7 +110,7 @@ class Roberta(Bert):
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """RobertaEmbeddings.forward: words, token types and positions, both looked up for each sample."""
-        position_ids = self.positions(input_ids)
+        position_ids = counted_places(input_ids)
         _token_types = input_ids.tape.new("gather", input_ids.shape, INT64, True)
         _words = embedding(input_ids, self.word_embeddings)
         _types = embedding(_token_types, self.token_type_embeddings)
@@ -121,12 +121,18 @@ class Roberta(Bert):
         embeddings = dropout(embeddings, self.recipe.embedding_dropout)
         return embeddings
 
-    def positions(self, input_ids: Tensor) -> Tensor:
-        """RobertaEmbeddings.create_position_ids_from_input_ids: counted from the tokens that are no padding."""
-        tape, shape = self.tape, input_ids.shape
-        mask = to(tape.new("ne", shape, BOOL, True), INT32)
-        indices = mul(add_scalar(to(tape.new("cumsum", shape, INT64, True), INT32)), mask)
-        return add_scalar(to(indices, INT64))
+
+def counted_places(input_ids: Tensor, *, after_past: bool = True) -> Tensor:
+    """RobertaEmbeddings.create_position_ids_from_input_ids: counted from the tokens that are no padding. With
+    `after_past` the length of a cache is added, also where there is none.
+    """
+    tape, shape = input_ids.tape, input_ids.shape
+    mask = to(tape.new("ne", shape, BOOL, True), INT32)
+    counted = to(tape.new("cumsum", shape, INT64, True), INT32)
+    if after_past:
+        counted = add_scalar(counted)
+    indices = mul(counted, mask)
+    return add_scalar(to(indices, INT64))
 
 
 FORWARD = Roberta

@@ -18,11 +18,10 @@ from vramplan.replay.models.stacks import shift_right, split_at
 from vramplan.replay.operators.convolution import conv1d
 from vramplan.replay.operators.elementwise import add, dropout, gelu, mul_scalar
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.piecewise import clamp
 from vramplan.replay.operators.sinks import rows_of_table
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP16, INT64, DType, Parameter, Shape, Tensor
+from vramplan.replay.tensors import INT64, DType, Parameter, Shape, Tensor
 
 KERNEL, STRIDE = 3, 2  # of the convolutions; the second one takes every other frame
 
@@ -49,33 +48,10 @@ class Attention(bart.Attention):
         return output, weights
 
 
-class Block(bart.Block):
+class Block(bart.PreNormBlock):
     """WhisperEncoderLayer, or WhisperDecoderLayer with the encoder's result."""
 
     attention = Attention
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.self_attn_layer_norm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask)
-        hidden = dropout(hidden, self.p)
-        hidden = add(residual, hidden)
-        if self.encoder is not None:
-            residual = hidden
-            hidden = self.encoder_attn_layer_norm(hidden)
-            hidden, _weights = self.encoder_attn(hidden, None, self.encoder)
-            hidden = dropout(hidden, self.p)
-            hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.final_layer_norm(hidden)
-        hidden = self.act(self.fc1(hidden))
-        hidden = dropout(hidden, self.inner_p)
-        hidden = self.fc2(hidden)
-        hidden = dropout(hidden, self.p)
-        hidden = add(residual, hidden)
-        if self.encoder is None and hidden.dtype is FP16:
-            hidden = clamp(hidden)
-        return hidden
 
 
 class Whisper:

@@ -1,4 +1,4 @@
-"""Operator rules of functions in pieces: the lesser of two values, one or the other, a bound, and exp less 1."""
+"""Operator rules of functions in pieces: the lesser of two values, one or the other, a bound; exp less 1, and erf."""
 
 from __future__ import annotations
 
@@ -27,6 +27,25 @@ def expm1(x: Tensor) -> Tensor:
 def _expm1_backward(grad: Tensor, saved: Saved) -> Grads:
     tape = grad.tape
     _slope = tape.like("add", saved[0])
+    return (tape.like("mul", grad),)
+
+
+def erf(x: Tensor) -> Tensor:
+    """`torch.erf(x)`: new.
+
+    Saves `x`: its gradient is 2 / sqrt(pi) * exp(-x ** 2) times the incoming one.
+    Backward: the square, minus it, its exponential, that times a number, and the product are alive together.
+    Source: tools/autograd/derivatives.yaml, erf.
+    """
+    return x.tape.like("erf", x, None, x.tape.record("erf", (x,), _erf_backward, (x,)))
+
+
+def _erf_backward(grad: Tensor, saved: Saved) -> Grads:
+    tape, x = grad.tape, saved[0]
+    _square = tape.like("pow", x)
+    _negative = tape.like("neg", x)
+    _slope = tape.like("exp", x)
+    _scaled = tape.like("mul", x)
     return (tape.like("mul", grad),)
 
 

@@ -1,0 +1,55 @@
+"""M2M100 and NLLB-200 with a language-model head, as transformers 5.23 computes them
+(models/m2m_100/modeling_m2m_100.py): mBART whose positions are rows of a buffer, which grows with the sequence, and
+whose embeddings are not normalised.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.bart import POSITION_OFFSET, Bart, PreNormBlock
+from vramplan.replay.models.roberta import counted_places
+from vramplan.replay.tensors import Tensor
+
+PADDING = 1  # pad_token_id of the checkpoints, and of the class
+
+
+class M2M100(Bart):
+    """M2M100ForConditionalGeneration, with its loss."""
+
+    compiled_graphs = None  # no compiled step of it was traced
+    reads_first_stack = True
+    takes_padding = True
+    block = PreNormBlock
+    norms_embeddings = False
+    norms_output = True
+    biases_logits = False
+    no_rounded_tables = "whose tokens are looked up by a class of its own that scales them (M2M100ScaledWordEmbedding)"
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: positions of each stack (M2M100SinusoidalPositionalEmbedding.make_weights)."""
+        recipe = self.recipe
+        lengths = recipe.sequence_length, recipe.target_length or recipe.sequence_length
+        return [self.rows(length) * recipe.shape.hidden_size * recipe.buffer_dtype.itemsize for length in lengths]
+
+    def rows(self, length: int) -> int:
+        """Positions that a stack has: those of the configuration, or as many as a longer sequence needs."""
+        made, needed = self.recipe.shape.max_positions + POSITION_OFFSET, PADDING + 1 + length
+        return made if needed <= made else needed + POSITION_OFFSET
+
+    def encoded_positions(self, ids: Tensor) -> Tensor:
+        """M2M100SinusoidalPositionalEmbedding.forward: rows for each token, without a gradient."""
+        tape, (batch, length) = self.tape, ids.shape
+        _places = counted_places(ids)
+        return tape.new("index_select", (batch, length, self.recipe.shape.hidden_size), self.recipe.buffer_dtype, True)
+
+    def position_ids(self, length: int) -> None:
+        """There are none beside those of the tokens."""
+
+    def decoded_positions(self, ids: Tensor) -> Tensor:
+        """As those of the encoder."""
+        return self.encoded_positions(ids)
+
+
+FORWARD = M2M100
