@@ -87,7 +87,6 @@ def test_a_pattern_may_be_in_letters(tmp_path: Path) -> None:
 
 
 def test_what_is_not_modelled_is_refused(tmp_path: Path) -> None:
-    assert "qk_layernorm: true is not modelled" in refused(tmp_path, "stablelm", qk_layernorm=True)
     assert "only xielu is modelled" in refused(tmp_path, "apertus", hidden_act="silu")
     assert of_config(tmp_path, "apertus", hidden_act="xielu").activation == "xielu"
 

@@ -146,6 +146,7 @@ ROWS = {
     "other_families_zero": 16,
     "named_types": 64,
     "vision_more": 83,
+    "text_types": 0,
     "optimizers_more": 197,
     "optimizers_more_shared": 42,
     "met_shared": 74,

@@ -107,6 +107,7 @@ UNDECLARED = {
     *("other_families", "other_families_shared", "other_families_zero"),
     "named_types",
     "vision_more",
+    "text_types",
 }
 """Files of rows that do not say how many parameters their models have."""
 

@@ -328,6 +328,7 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},
     "modernbert": {"global_attn_every_n_layers": (1, 2, 3), "classifier_pooling": ("cls", "mean")}
     | {"attention_bias": (False, True), "mlp_bias": (False, True), "local_attention": (16, 40)},
+    "stablelm": {"qk_layernorm": (False, True), "use_parallel_residual": (False, True)},
     "nemotron_h": {"moe_latent_size": (None, 40), "use_bias": (False, True), "mlp_bias": (False, True)},
 }
 """Other values of keys that make other modules of a type, of which a draw has one each."""

@@ -77,6 +77,7 @@ TRANSFORMERS = Rig(
             "other_families",
             "named_types",
             "vision_more",
+            "text_types",
             "virtual_tokens",
         ),
         "optimizers_more",

@@ -37,7 +37,8 @@ KEYS: Keys = {
 def _mamba(fields: Fields, values: dict[str, Any]) -> None:
     refuse_other_scan(fields)
     hidden = values.get("hidden_size") or HIDDEN
-    values["state_space.heads"] = (fields.integer("expand", minimum=1) or 2) * hidden
+    given = fields.integer("intermediate_size", minimum=1)  # which the class takes, whatever it expands by
+    values["state_space.heads"] = given or (fields.integer("expand", minimum=1) or 2) * hidden
     values["state_space.output_bias"] = values.get("state_space.input_bias")
     step_rank(fields, values, "time_step_rank", hidden)
     if fields.given("residual_in_fp32") and not fields.boolean("residual_in_fp32"):

@@ -8,8 +8,8 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.bert import SelfAttention
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.cores import attend
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.llama import Rotary, rotary_embedding
 from vramplan.replay.models.modernbert import apply_rotary
@@ -25,6 +25,7 @@ from vramplan.replay.models.modules import (
     words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.roberta import ClassificationHead, counted_places
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.adapters import div
@@ -42,17 +43,13 @@ def gelu(x: Tensor) -> Tensor:
     return mul(mul_scalar(x), add_scalar(erf(mul_scalar(x))))
 
 
-class Attention:
-    """EsmSelfAttention."""
+class Attention(SelfAttention):
+    """EsmSelfAttention: queries are scaled before they are turned."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.recipe = recipe
-        self.query, self.key, self.value = (
-            Linear(tape, f"attention.self.{name}", width, width, dtype, bias=True) for name in ("query", "key", "value")
-        )
-
-    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, rotary: Rotary | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        assert rotary is not None
         recipe, (batch, length, width) = self.recipe, hidden.shape
         heads = (batch, length, recipe.shape.attention_heads, recipe.shape.head_size)
         query = transpose(view(self.query(hidden), heads), 1, 2)
@@ -60,7 +57,7 @@ class Attention:
         value = transpose(view(self.value(hidden), heads), 1, 2)
         query = mul_scalar(query)
         query, key = apply_rotary(query, key, *rotary)
-        output, weights = attend(recipe, query, key, value, mask, causal=False)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         return output, weights
 

@@ -7,21 +7,47 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Rotary, apply_rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, LayerNorm, Recipe
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, LayerNorm, Recipe, as_is
 from vramplan.replay.models.nemotron import PartlyTurned
+from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, dropout
-from vramplan.replay.operators.views import cat, contiguous, narrow, view
+from vramplan.replay.operators.views import cat, contiguous, narrow, split, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 
 
+class NormPerHead:
+    """StableLmLayerNormPerHead: a norm of its own for each head of [B, a, S, d]."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, name: str, heads: int) -> None:
+        size, dtype = recipe.shape.head_size, recipe.weight_dtype
+        self.norms = [LayerNorm(tape, f"{name}.norms.{i}", size, dtype, bias=False) for i in range(heads)]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        _states = split(hidden, 1, 1)
+        return cat([norm(one) for norm, one in zip(self.norms, _states, strict=True)], 1)
+
+
 class Attention(LlamaAttention):
     """StableLmAttention."""
+
+    def norm(self, tape: Tape, name: str, heads: int) -> Callable[[Tensor], Tensor]:
+        """What normalises queries or keys of so many heads."""
+        return NormPerHead(tape, self.recipe, name, heads) if self.recipe.shape.qk_norm else as_is
+
+    def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each with its heads before its positions, in which they are normalised."""
+        query, key, value = (self.heads(made()) for made in three(self, hidden))
+        query = self.q_norm(query)
+        key = self.k_norm(key)
+        return query, key, value
 
     def __call__(
         self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Rotary | None
