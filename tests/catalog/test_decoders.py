@@ -146,6 +146,10 @@ def test_mamba_has_a_state_space_in_each_block_and_no_attention(tmp_path: Path) 
     assert shape.state_space is not None
     assert (shape.attention_heads, shape.state_space.layers) == (0, (0, 1))
     assert (shape.state_space.values, shape.state_space.step_rank) == (192, 5)
+    # the class computes a width of what it expands by, and then takes the one that it is given
+    both = of_config(tmp_path, "falcon_mamba", hidden_size=64, expand=16, intermediate_size=128, time_step_rank=5)
+    assert both.state_space is not None
+    assert both.state_space.values == 128
     assert "false is not modelled" in refused(tmp_path, "falcon_mamba", residual_in_fp32=False)
     assert "the scan of mamba.py is not modelled" in refused(tmp_path, "mamba", use_mambapy=True)
 

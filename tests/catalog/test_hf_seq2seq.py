@@ -1,4 +1,4 @@
-"""Configurations of T5, BART and RoBERTa: the published ones, and what they may not say."""
+"""Configurations of T5, of BART and its relatives, and of encoders: the published ones, and what they may not say."""
 
 from __future__ import annotations
 
@@ -55,6 +55,63 @@ ROBERTA_BASE = {
     "type_vocab_size": 1,
     "vocab_size": 50265,
 }
+NLLB_600M = {
+    "activation_function": "relu",
+    "architectures": ["M2M100ForConditionalGeneration"],
+    "attention_dropout": 0.1,
+    "decoder_layerdrop": 0,
+    "encoder_layerdrop": 0,
+    "model_type": "m2m_100",
+    "scale_embedding": True,
+    "torch_dtype": "float32",
+    "vocab_size": 256206,
+}
+OPUS_MT = {
+    "activation_function": "swish",
+    "architectures": ["MarianMTModel"],
+    "d_model": 512,
+    "decoder_attention_heads": 8,
+    "decoder_ffn_dim": 2048,
+    "decoder_layers": 6,
+    "decoder_vocab_size": 58101,
+    "encoder_attention_heads": 8,
+    "encoder_ffn_dim": 2048,
+    "encoder_layers": 6,
+    "max_position_embeddings": 512,
+    "model_type": "marian",
+    "share_encoder_decoder_embeddings": True,
+    "vocab_size": 58101,
+}
+MBART_50 = {"architectures": ["MBartForConditionalGeneration"], "model_type": "mbart", "vocab_size": 250054}
+PEGASUS = {
+    "activation_dropout": 0.1,
+    "activation_function": "relu",
+    "architectures": ["PegasusForConditionalGeneration"],
+    "attention_dropout": 0.1,
+    "decoder_layers": 16,
+    "encoder_layers": 16,
+    "model_type": "pegasus",
+    "vocab_size": 96103,
+}
+ESM2_8M = {
+    "architectures": ["EsmForMaskedLM"],
+    "attention_probs_dropout_prob": 0.0,
+    "emb_layer_norm_before": False,
+    "esmfold_config": None,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "hidden_size": 320,
+    "intermediate_size": 1280,
+    "is_folding_model": False,
+    "max_position_embeddings": 1026,
+    "model_type": "esm",
+    "num_attention_heads": 20,
+    "num_hidden_layers": 6,
+    "position_embedding_type": "rotary",
+    "token_dropout": True,
+    "torch_dtype": "float32",
+    "vocab_size": 33,
+}
 
 
 def read(folder: Path, config: dict[str, Any]) -> ModelShape:
@@ -70,6 +127,11 @@ def read(folder: Path, config: dict[str, Any]) -> ModelShape:
         ("flan-t5-base", FLAN_T5_BASE),
         ("bart-base", BART_BASE),
         ("roberta-base", ROBERTA_BASE),
+        ("nllb-200-distilled-600m", NLLB_600M),
+        ("opus-mt-en-de", OPUS_MT),
+        ("mbart-large-50", MBART_50),
+        ("pegasus-large", PEGASUS),
+        ("esm2-8m", ESM2_8M),
         ("xlm-roberta-base", {**ROBERTA_BASE, "model_type": "xlm-roberta", "vocab_size": 250002}),
     ],
 )
@@ -103,6 +165,13 @@ def test_the_head_of_old_names_is_known(tmp_path: Path) -> None:
         ({**BART_BASE, "tie_word_embeddings": False}, "tie_word_embeddings: false is not modelled"),
         ({**BART_BASE, "architectures": ["BartForSequenceClassification"]}, "architectures: cls is not modelled"),
         ({**ROBERTA_BASE, "classifier_dropout": 0.0}, "classifier_dropout: 0"),
+        ({**NLLB_600M, "decoder_layerdrop": 0.05}, "decoder_layerdrop: blocks that are skipped at random"),
+        ({"model_type": "m2m_100"}, "encoder_layerdrop: blocks that are skipped at random"),  # the default of the class
+        ({**OPUS_MT, "share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings: false is not"),
+        ({**OPUS_MT, "decoder_vocab_size": 60000}, "60000 beside a vocabulary of 58101 is not modelled"),
+        ({**ESM2_8M, "position_embedding_type": "absolute"}, "'absolute' is not modelled (modelled: rotary)"),
+        ({**ESM2_8M, "token_dropout": False}, "token_dropout: false is not modelled"),
+        ({**ESM2_8M, "is_folding_model": True}, "is_folding_model: true is not modelled"),
         ({**ROBERTA_BASE, "is_decoder": True}, "is_decoder: true is not modelled"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.answers import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
+from vramplan.replay.models.m2m_100 import M2M100
 from vramplan.values.job import ResolvedJob
 
 SIZES = {"layers": 3, "decoder_layers": 2, "hidden_size": 64, "intermediate_size": 64, "attention_heads": 4}
@@ -92,3 +94,20 @@ def test_a_classification_loss_makes_a_classifier_of_roberta() -> None:
     assert (built.model.task, built.model.declared_parameters) == ("cls", None)
     assert job({"family": "roberta", "layers": 2}, loss="classification").model.task == "cls"
     assert "the task of t5-small is seq2seq" in refused("t5-small", loss="classification")
+
+
+@pytest.mark.parametrize("family", ["pegasus", "marian"])
+def test_a_table_of_sines_has_so_many_rows(family: str) -> None:
+    model = {**BART, "family": family}
+    for key in ("sequence_length", "target_length"):
+        said = refused(model, **{key: 129})
+        assert f"{key}: 129 is more than the 128 positions that" in said
+        assert "learned" not in said
+        assert job(model, **{key: 128})
+
+
+def test_sines_of_m2m100_grow_with_the_sequence() -> None:
+    """M2M100SinusoidalPositionalEmbedding.forward makes as many rows as it needs, and two more."""
+    of: Any = SimpleNamespace(recipe=SimpleNamespace(shape=SimpleNamespace(max_positions=128)))
+    assert [M2M100.rows(of, length) for length in (1, 128, 129, 200)] == [130, 130, 133, 204]
+    assert job({**BART, "family": "m2m_100"}, sequence_length=200, target_length=129)

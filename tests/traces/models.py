@@ -58,9 +58,17 @@ FILM_35 = {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size"
 SIDES = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25}
 
 BART = {
-    **{"vocab_size": 1003, "max_position_embeddings": 128, "d_model": 96, "pad_token_id": 1},
-    **{"encoder_layers": 5, "decoder_layers": 4, "encoder_attention_heads": 6, "decoder_attention_heads": 6},
-    **{"encoder_ffn_dim": 160, "decoder_ffn_dim": 160, "decoder_start_token_id": 2},
+    "vocab_size": 1003,
+    "max_position_embeddings": 128,
+    "d_model": 96,
+    "pad_token_id": 1,
+    "encoder_layers": 5,
+    "decoder_layers": 4,
+    "encoder_attention_heads": 6,
+    "decoder_attention_heads": 6,
+    "encoder_ffn_dim": 160,
+    "decoder_ffn_dim": 160,
+    "decoder_start_token_id": 2,
 }
 
 EXPERTS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job.targets import refuse_more
 from vramplan.options import words
 from vramplan.options.table import MAX_DEVICES
-from vramplan.job.targets import refuse_more
 from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
