@@ -90,7 +90,7 @@ SUBJECT_ROWS = (
         "Tokens of the decoder, where an encoder has those of --seq.",
         maximum=MAX_COUNT,
         usual="as `sequence_length`",
-        note="Modelled for t5 and bart; whisper has its own encoder length.",
+        note="Modelled for every encoder-decoder model of text; whisper has its own encoder length.",
         also=("--max-target-length", "--decoder-length"),
         thousands=1024,
         panel=MODEL,

@@ -22,7 +22,6 @@ from vramplan.replay.models.modules import (
     Recipe,
     output_embedding,
     times_head,
-    words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
@@ -31,6 +30,7 @@ from vramplan.replay.observers import Outer
 from vramplan.replay.operators.adapters import div
 from vramplan.replay.operators.delta_rule import times_mask
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, masked_fill, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.piecewise import erf
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -190,7 +190,7 @@ class Esm:
         """
         tape, (batch, length) = self.tape, input_ids.shape
         _position_ids = counted_places(input_ids, after_past=False)
-        _words = words(input_ids, self.word_embeddings)
+        _words = embedding(input_ids, self.word_embeddings)
         embeddings = masked_fill(_words, tape.new("eq", (batch, length, 1), BOOL, True))
         _lengths = None if attention_mask is None else tape.new("sum", (batch,), INT64, True)
         masked = tape.new("eq", (batch, length), BOOL, True)
