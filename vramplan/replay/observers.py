@@ -221,6 +221,8 @@ class KeyValues:
 class VirtualTokens:
     """The role of who puts virtual tokens before those of a text. The class as it stands puts none."""
 
+    puts_some = False  # so that the model is given embedded tokens, and none of their numbers
+
     def embedded(self, ids: Tensor, look_up: Callable[[Tensor], Tensor]) -> Tensor:
         """What the model goes on with: `look_up` gives the embeddings of token ids."""
         return look_up(ids)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from vramplan.replay.models.bart import POSITION_OFFSET, Bart, PreNormBlock
 from vramplan.replay.models.roberta import counted_places
-from vramplan.replay.tensors import Tensor
+from vramplan.replay.observers import VirtualTokens
+from vramplan.replay.tensors import INT64, Tensor
 
 PADDING = 1  # pad_token_id of the checkpoints, and of the class
 
@@ -21,6 +22,7 @@ class M2M100(Bart):
     compiled_graphs = None  # no compiled step of it was traced
     reads_first_stack = True
     takes_padding = True
+    takes_virtual_tokens = True
     block = PreNormBlock
     norms_embeddings = False
     norms_output = True
@@ -39,17 +41,23 @@ class M2M100(Bart):
         return made if needed <= made else needed + POSITION_OFFSET
 
     def encoded_positions(self, ids: Tensor) -> Tensor:
-        """M2M100SinusoidalPositionalEmbedding.forward: rows for each token, without a gradient."""
+        """M2M100SinusoidalPositionalEmbedding.forward: rows for each token, without a gradient. Embedded tokens have
+        those of their places.
+        """
+        given = self.tape.role(VirtualTokens).puts_some
+        return self.rows_of(ids, self.tape.new("add", ids.shape, INT64, True) if given else counted_places(ids))
+
+    def rows_of(self, ids: Tensor, _places: Tensor) -> Tensor:
+        """Rows of the buffer."""
         tape, (batch, length) = self.tape, ids.shape
-        _places = counted_places(ids)
         return tape.new("index_select", (batch, length, self.recipe.shape.hidden_size), self.recipe.buffer_dtype, True)
 
     def position_ids(self, length: int) -> None:
         """There are none beside those of the tokens."""
 
     def decoded_positions(self, ids: Tensor) -> Tensor:
-        """As those of the encoder."""
-        return self.encoded_positions(ids)
+        """Those of the decoder, whose tokens it has embedded itself."""
+        return self.rows_of(ids, counted_places(ids))
 
 
 FORWARD = M2M100

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.bart import Bart
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.observers import VirtualTokens
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.tensors import INT64, Tensor
@@ -20,6 +21,7 @@ class Marian(Bart):
     compiled_graphs = None  # no compiled step of it was traced
     reads_first_stack = True
     takes_padding = True
+    takes_virtual_tokens = True
     bounded_positions = True
     norms_embeddings = False
     rebinds_mask = False
@@ -30,6 +32,15 @@ class Marian(Bart):
     def words(self, ids: Tensor) -> Tensor:
         """The embeddings of tokens, which the stack scales, also by 1."""
         return mul_scalar(embedding(ids, self.shared))
+
+    def encoded_words(self, ids: Tensor) -> Tensor:
+        """Those of the encoder, which scales none that it is given embedded."""
+        role = self.tape.role(VirtualTokens)
+        return role.embedded(ids, self.outer_words) if role.puts_some else self.words(ids)
+
+    def outer_words(self, ids: Tensor) -> Tensor:
+        """What PEFT looks up in `shared`, which is no module that the switch of checkpoints asks for gradients."""
+        return embedding(ids, self.shared, returned=False)
 
     def encoded_positions(self, ids: Tensor) -> Tensor:
         """MarianSinusoidalPositionalEmbedding.forward: looked up once."""

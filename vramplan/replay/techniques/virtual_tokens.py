@@ -82,6 +82,8 @@ ENCODERS: dict[str, Callable[[Tape, Adapter, int, int], Callable[[Tensor], Tenso
 class Before(VirtualTokens):
     """Puts them before the embedded tokens, as `forward` of PEFT's model does, which keeps them until it returns."""
 
+    puts_some = True
+
     def __init__(self, tape: Tape, adapter: Adapter, recipe: Recipe) -> None:
         shape = recipe.shape
         self.number = adapter.virtual_tokens
