@@ -107,18 +107,19 @@ adapter: fourierft | 22 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, 
   gemma2, gpt2, llama, mixtral, phi
 adapter: hra | 13 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, phi, qwen2, starcoder2 | bert,
   gemma2, llama, mixtral, phi, starcoder2
-adapter: ia3 | 217 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
+adapter: ia3 | 218 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside, quantized,
-  sharded_units, short_convolutions, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt,
-  nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert,
-  bloom, chatglm, clip, cohere, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
-  llama, llama4, llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_units, short_convolutions, text_types, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  helium, hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, mbart, ministral3, mistral, mixtral, mllama,
+  modernbert, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, llama4, llava, mbart, ministral3, mixtral, mllama, modernbert, mpt, nemotron,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
+  t5, vit
 adapter: ln-tuning | 17 | peft_more | bart, bert, gemma2, gpt2, llama, mixtral, phi, qwen3, t5 | bart, bert, gemma2,
   gpt2, llama, mixtral, phi, t5
 adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
@@ -154,13 +155,13 @@ adapter: lora | 2190 | adapted, adapters, adapters_more, block_kinds, compile_be
   seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 adapter: miss | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
   gemma2, llama, mixtral, opt, phi
-adapter: modules_to_save | 181 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
+adapter: modules_to_save | 182 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, pairs_beside, peft_more, sharded_units, virtual_tokens, zero_adapters | bert, bloom,
-  chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gemma3_text, gpt2,
-  gpt_neox, llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet,
-  roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, gemma, gemma2,
-  gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+  modernbert_zero, pairs, pairs_beside, peft_more, sharded_units, text_types, virtual_tokens, zero_adapters | bert,
+  bloom, chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, esm, falcon, gemma, gemma2, gemma3_text,
+  gpt2, gpt_neox, llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, esm, falcon,
+  gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: oft | 68 | adapted, modernbert, optimizers_more, other_optimizers, peft_more, policy, preference_shared,
   stepped_shared | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite, helium, lfm2, llama,
   mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert, cohere, falcon,
@@ -170,12 +171,13 @@ adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, mor
   optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, ernie4_5_moe,
   glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, ernie4_5_moe,
   glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: p-tuning | 31 | met_shared, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama, mixtral, t5 | bart,
-  bert, cohere, gpt2, llama, mixtral, neox, t5
+adapter: p-tuning | 38 | met_shared, text_types, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama,
+  m2m_100, marian, mixtral, pegasus, t5 | bart, bert, cohere, gpt2, llama, m2m_100, marian, mixtral, neox, pegasus, t5
 adapter: prefix-tuning | 31 | met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2,
   llama, mixtral, neox, olmoe
-adapter: prompt-tuning | 31 | met_shared, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox, llama, mixtral,
-  t5 | bart, bert, falcon, gemma, gpt2, llama, mixtral, neox, t5
+adapter: prompt-tuning | 35 | met_shared, text_types, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox,
+  llama, m2m_100, marian, mbart, mixtral, pegasus, t5 | bart, bert, falcon, gemma, gpt2, llama, m2m_100, marian,
+  mbart, mixtral, neox, pegasus, t5
 adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
@@ -257,20 +259,20 @@ grad_scaler: true | 179 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, 
   gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert,
   nemotron, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 528 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+label_smoothing | 533 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, met_shared,
   modernbert, more_families, optimizers_more, optimizers_more_shared, other_optimizers, pairs, sharded_spaces,
-  short_convolutions, smoothing, state_spaces, stepped_shared, whisper | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit, whisper
+  short_convolutions, smoothing, state_spaces, stepped_shared, text_types, whisper | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
+  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart,
+  ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, pegasus, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
+  stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, m2m_100, marian, mbart, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_more_shared, policy, preference_zero,
   taught_from_file, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama,
   llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3
@@ -871,23 +873,24 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 1048 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+weight_dtype: 16 bits | 1053 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more, optimizers_more_shared,
   other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared, quantized, rounded,
   sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught_from_file,
-  tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, ernie4_5_moe, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text, llava,
-  ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, whisper
+  text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text,
+  llava, m2m_100, marian, mbart, ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
+  olmo3, olmoe, opt, pegasus, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama,
+  llama4, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
 zero_grad: before-backward | 76 | optimizers_more, optimizers_more_shared, other_optimizers, whisper, zeroed_late,
   zeroed_late_shared | bert, gemma2, gpt2, gpt_neox, granitemoehybrid, lfm2_moe, llama, mixtral, qwen2, qwen3_5_text,
   whisper | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, neox, qwen3_next, whisper
@@ -918,7 +921,7 @@ activation_checkpointing: full + adapter: lora | 1195 | adapted, adapters, adapt
   more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
   other_families_zero, pairs, pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, tiled_mlp,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled_mlp,
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
   vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
   dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
@@ -938,7 +941,8 @@ activation_checkpointing: full + adapter: oft | 10 | adapted, optimizers_more, o
 activation_checkpointing: full + adapter: over experts | 31 | adapters_more, fully_shard_more, linear, more_families,
   named_types, other_families, preference_zero | deepseek, ernie4_5_moe, glm4_moe, hunyuan_v1_moe, minimax_m2,
   mixtral, olmoe, qwen3_next, qwen_moe
-activation_checkpointing: full + adapter: p-tuning | 6 | met_shared, virtual_tokens | gpt2, llama, mixtral, neox
+activation_checkpointing: full + adapter: p-tuning | 11 | met_shared, text_types, virtual_tokens | gpt2, llama,
+  m2m_100, marian, mixtral, neox, pegasus
 activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtual_tokens | gpt2, mixtral, neox
 activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: trainable-tokens | 2 | peft_more | gpt2, llama
@@ -980,10 +984,11 @@ activation_checkpointing: full + frozen: parts | 474 | adapters, block_kinds, de
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 206 | evaluation, evaluation_more, images, losses_more, met,
-  more_families, optimizers_more, other_optimizers, pairs, short_convolutions, smoothing, state_spaces | bart, bert,
-  bloom, chatglm, cohere, deepseek, falcon, falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2,
-  lfm2_moe, llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + label_smoothing | 211 | evaluation, evaluation_more, images, losses_more, met,
+  more_families, optimizers_more, other_optimizers, pairs, short_convolutions, smoothing, state_spaces, text_types |
+  bart, bert, bloom, chatglm, cohere, deepseek, esm, falcon, falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mixtral, mpt, nemotron_h, neox, opt, pegasus, phi, phi3,
+  qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 25 | fused_lora, liger, optimizers_more, taught_from_file |
   gemma3_images, glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + litgpt_version: older code | 3 | litgpt_old | llama under litgpt, neox under litgpt
@@ -1054,8 +1059,9 @@ activation_checkpointing: full + optimizer: adam | 84 | adapted, adapters_more, 
 activation_checkpointing: full + optimizer: adamax | 2 | optimizers_more, optimizers_more_shared | gemma2, gpt2
 activation_checkpointing: full + optimizer: adamc | 3 | met_shared, optimizers_more | bert, gemma2, llama
 activation_checkpointing: full + optimizer: adamw-32bit | 4 | other_optimizers | bert, gpt2, llama, phi
-activation_checkpointing: full + optimizer: adamw-8bit | 27 | flat_parameter, images, liger, met_shared, optimizers,
-  precisions, short_convolutions, tiles | gpt2, lfm2_moe, llama, mixtral, mllama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-8bit | 33 | flat_parameter, images, liger, met_shared, optimizers,
+  precisions, short_convolutions, text_types, tiles | esm, gpt2, lfm2_moe, llama, m2m_100, marian, mbart, mixtral,
+  mllama, pegasus, qwen3_vl, stablelm
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-optimi | 5 | met_shared, optimizers_more | gemma2, gpt2, llama,
   mixtral
@@ -1558,16 +1564,16 @@ activation_checkpointing: selective-op + parallel.sharding: zero3 | 4 | optimize
   | dbrx, glm4_moe, llama, mixtral
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 281 | adapted, adapter_kinds, block_kinds, dbrx,
+activation_checkpointing: selective-op + precision: amp | 286 | adapted, adapter_kinds, block_kinds, dbrx,
   deberta_v2, decoders, distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families,
   named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
-  selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, tiles, turns,
-  virtual_tokens, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit, whisper
+  selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, text_types,
+  tiles, turns, virtual_tokens, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, minimax_m2, ministral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, pegasus, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 activation_checkpointing: selective-op + precision: fsdp | 33 | fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units | bamba,
   falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mllama, neox, olmoe, opt, seed_oss
@@ -1824,10 +1830,10 @@ adapter: ia3 + precision: amp | 110 | adapted, adapters, adapters_more, block_ki
   qwen3_next, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 56 | adapted, adapters, adapters_more, block_kinds, deberta_v2, distilbert, electra,
-  fully_shard_more, images, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside | bert, chatglm,
-  clip, deberta_v2, deepseek, distilbert, electra, gemma, gemma3_images, gemma4, gpt2, gpt_oss, llama, llama4,
-  ministral3, mixtral, modernbert, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+adapter: ia3 + precision: pure | 57 | adapted, adapters, adapters_more, block_kinds, deberta_v2, distilbert, electra,
+  fully_shard_more, images, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside, text_types |
+  bert, chatglm, clip, deberta_v2, deepseek, distilbert, electra, gemma, gemma3_images, gemma4, gpt2, gpt_oss, llama,
+  llama4, mbart, ministral3, mixtral, modernbert, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
@@ -1862,11 +1868,11 @@ adapter: lokr + precision: amp | 7 | adapter_kinds | bert, gemma2, llama, mixtra
 adapter: lokr + precision: pure | 5 | adapter_kinds | bert, llama, phi
 adapter: lokr + quantization: int8 | 2 | adapter_kinds | llama
 adapter: lokr + weight_dtype: 16 bits | 3 | adapter_kinds | llama
-adapter: lora + adapter: modules_to_save | 133 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+adapter: lora + adapter: modules_to_save | 134 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, peft_more, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
-  distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3,
-  qwen_moe, resnet, roberta, vit
+  modernbert_zero, pairs, peft_more, sharded_units, text_types, zero_adapters | bert, bloom, chatglm, deberta_v2,
+  deepseek, distilbert, electra, esm, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt,
+  phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families,
   named_types, optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, ernie4_5_moe,
   glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
@@ -1909,13 +1915,13 @@ adapter: lora + loss: fused | 27 | fused_lora, liger, other_optimizers, peft_mor
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 176 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+adapter: lora + max_gradient_norm | 181 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
   replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert, deepseek,
-  ernie4_5, ernie4_5_moe, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  hunyuan_v1_moe, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3, qwen3_vl, stablelm,
-  whisper
+  taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert,
+  deepseek, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  hunyuan_v1_moe, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mistral3, mllama, neox, olmo, olmo2, opt, pegasus,
+  phi, phi3, qwen3_vl, stablelm, whisper
 adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
   tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
@@ -2092,14 +2098,14 @@ adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared |
 adapter: lora + trained_blocks: badam | 1 | peft_more | llama
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 331 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+adapter: lora + weight_dtype: 16 bits | 336 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, named_types, older_releases, pairs, peft_more,
   preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert, bloom, cohere,
-  deepseek, ernie4_5, ernie4_5_moe, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
-  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron,
-  neox, olmo, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  whisper
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert,
+  bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100,
+  marian, mbart, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, pegasus, phi, phi3, qwen3_5, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
 adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
   | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
 adapter: miss + ema: true | 1 | adapter_kinds | gemma2
@@ -2149,10 +2155,10 @@ adapter: modules_to_save + precision: amp | 84 | adapted, adapters, adapters_mor
   roberta, vit
 adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + precision: mixed | 4 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: pure | 69 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
-  flat_adapters, fully_shard_more, modernbert, pairs, peft_more, virtual_tokens | bert, chatglm, deberta_v2, deepseek,
-  distilbert, electra, falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
-  resnet, roberta, vit
+adapter: modules_to_save + precision: pure | 70 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  flat_adapters, fully_shard_more, modernbert, pairs, peft_more, text_types, virtual_tokens | bert, chatglm,
+  deberta_v2, deepseek, distilbert, electra, esm, falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox,
+  opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
 adapter: oft + checkpoint_reentrant: true | 7 | adapted, optimizers_more | bert, cohere, gemma2, gemma3, llama,
@@ -2249,9 +2255,11 @@ adapter: p-tuning + parallel.sharding: fsdp-grad-op | 1 | met_shared | llama
 adapter: p-tuning + parallel.sharding: zero1 | 1 | met_shared | gpt2
 adapter: p-tuning + parallel.sharding: zero2 | 2 | met_shared | gpt2, llama
 adapter: p-tuning + parallel.sharding: zero3 | 2 | met_shared | gpt2, llama
-adapter: p-tuning + precision: amp | 10 | met_shared, virtual_tokens | bart, gpt2, llama, mixtral, neox
+adapter: p-tuning + precision: amp | 12 | met_shared, text_types, virtual_tokens | bart, gpt2, llama, marian,
+  mixtral, neox, pegasus
 adapter: p-tuning + precision: mixed | 5 | met_shared | gpt2, llama
-adapter: p-tuning + precision: pure | 9 | met_shared, virtual_tokens | bert, cohere, gpt2, mixtral, neox
+adapter: p-tuning + precision: pure | 14 | met_shared, text_types, virtual_tokens | bert, cohere, gpt2, m2m_100,
+  marian, mixtral, neox, pegasus
 adapter: p-tuning + quantization: int8 | 1 | virtual_tokens | neox
 adapter: p-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
 adapter: p-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
@@ -2294,7 +2302,8 @@ adapter: prompt-tuning + parallel.sharding: fsdp | 2 | met_shared | gpt2, llama
 adapter: prompt-tuning + parallel.sharding: fsdp-grad-op | 1 | met_shared | mixtral
 adapter: prompt-tuning + parallel.sharding: zero2 | 2 | met_shared | llama, t5
 adapter: prompt-tuning + parallel.sharding: zero3 | 1 | met_shared | mixtral
-adapter: prompt-tuning + precision: amp | 10 | met_shared, virtual_tokens | gemma, gpt2, llama, mixtral, neox
+adapter: prompt-tuning + precision: amp | 14 | met_shared, text_types, virtual_tokens | gemma, gpt2, llama, m2m_100,
+  marian, mbart, mixtral, neox, pegasus
 adapter: prompt-tuning + precision: mixed | 1 | met_shared | mixtral
 adapter: prompt-tuning + precision: pure | 9 | met_shared, virtual_tokens | bert, falcon, gpt2, llama, mixtral, neox
 adapter: prompt-tuning + quantization: int8 | 1 | virtual_tokens | neox
@@ -2860,11 +2869,12 @@ label_smoothing + parallel.sharding: fsdp | 17 | fully_shard_more, met_shared, o
 label_smoothing + parallel.sharding: fsdp-grad-op | 10 | fully_shard_more, optimizers_more_shared, sharded_spaces |
   gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
-label_smoothing + precision: amp | 173 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
+label_smoothing + precision: amp | 178 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
   modernbert, optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces,
-  whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, deberta_v2, deepseek, distilbert, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mixtral, mllama,
-  modernbert, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+  text_types, whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, deberta_v2, deepseek, distilbert, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
+  m2m_100, marian, mbart, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo2, opt, pegasus, phi, phi3,
+  qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
 label_smoothing + precision: fsdp | 8 | fully_shard_more, met_shared, optimizers_more_shared, sharded_spaces |
   falcon_h1, gemma, gpt2, granitemoehybrid, llama
 label_smoothing + precision: mixed | 98 | losses_more, more_families, optimizers_more_shared, pairs, smoothing |
@@ -3224,8 +3234,9 @@ max_gradient_norm + optimizer: schedule-free-sgd | 7 | met_shared, optimizers_mo
 max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
-max_gradient_norm + optimizer: sgd-momentum | 11 | master, named_types, precisions, short_convolutions, torchvision |
-  bert, ernie4_5_moe, gpt2, hunyuan_v1_moe, lfm2_moe, llama, torchvision_vit
+max_gradient_norm + optimizer: sgd-momentum | 16 | master, named_types, precisions, short_convolutions, text_types,
+  torchvision | bert, ernie4_5_moe, esm, gpt2, hunyuan_v1_moe, lfm2_moe, llama, m2m_100, marian, mbart, pegasus,
+  torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | distilbert, hunyuan_v1_dense, t5
 max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
 max_gradient_norm + optimizer: stable-adamw | 6 | met_shared, optimizers_more | bert, gpt2, llama, t5
@@ -3233,9 +3244,9 @@ max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 21 | adapted, liger, optimizers_more, other_optimizers, short_convolutions,
   state_spaces, taught_from_file | arcee, bamba, cohere, ernie4_5, falcon_h1, granitemoehybrid, hunyuan_v1_dense,
   lfm2, lfm2_moe, llama, mixtral, nemotron_h
-max_gradient_norm + padding: right | 25 | adapted, fully_shard_more, images, liger, optimizers_more,
-  other_optimizers, preference_zero, sharded_tiles, short_convolutions, tiles | bert, falcon, falcon_h1, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, qwen3_next, t5
+max_gradient_norm + padding: right | 26 | adapted, fully_shard_more, images, liger, optimizers_more,
+  other_optimizers, preference_zero, sharded_tiles, short_convolutions, text_types, tiles | bert, esm, falcon,
+  falcon_h1, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, qwen3_next, t5
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 55 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
@@ -3314,11 +3325,12 @@ max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shar
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 100 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
+max_gradient_norm + weight_dtype: 16 bits | 105 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
   fused_lora, galore, liger, met, named_types, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
-  precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp |
-  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, ernie4_5_moe, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo,
-  hunyuan_v1_moe, lfm2, llama, ministral3, mixtral, neox, olmo2, opt, phi, qwen_moe, t5
+  precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, text_types,
+  tiled_mlp | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, ernie4_5_moe, esm, falcon, gemma, gemma2, gemma3,
+  gpt2, gpt_neo, hunyuan_v1_moe, lfm2, llama, m2m_100, marian, mbart, ministral3, mixtral, neox, olmo2, opt, pegasus,
+  phi, qwen_moe, t5
 max_gradient_norm + zero_grad: before-backward | 14 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -4403,17 +4415,17 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 990 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+precision: amp + weight_dtype: 16 bits | 995 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger,
   linear, losses_more, met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more,
   optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled,
-  tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
+  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, text_types,
+  tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, ministral3, mixtral,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen3_5, qwen3_next,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 precision: amp + zero_grad: before-backward | 24 | optimizers_more, optimizers_more_shared, other_optimizers,
   whisper, zeroed_late, zeroed_late_shared | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, qwen3_next,
   whisper
