@@ -9,8 +9,9 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.bart import POSITION_OFFSET, Bart, PreNormBlock
+from vramplan.replay.models.modules import LayerNorm
 from vramplan.replay.models.roberta import counted_places
-from vramplan.replay.observers import VirtualTokens
+from vramplan.replay.observers import Sharding, VirtualTokens
 from vramplan.replay.tensors import INT64, Tensor
 
 PADDING = 1  # pad_token_id of the checkpoints, and of the class
@@ -51,6 +52,10 @@ class M2M100(Bart):
         """Rows of the buffer."""
         tape, (batch, length) = self.tape, ids.shape
         return tape.new("index_select", (batch, length, self.recipe.shape.hidden_size), self.recipe.buffer_dtype, True)
+
+    def embedded(self, words: Tensor, positions: Tensor, norm: LayerNorm | None) -> Tensor:
+        """The state before the first block, which sines in fp32 promote, and which a policy of FSDP2 casts."""
+        return self.tape.role(Sharding).taken(super().embedded(words, positions, norm))
 
     def position_ids(self, length: int) -> None:
         """There are none beside those of the tokens."""
