@@ -93,7 +93,6 @@ minimax_m2, afmoe, gptj, gpt_bigcode, jamba, mamba, gemma3n_text; under DDP and 
 | `vision.json`, `vision_more.json`, `resnet.json`, `images.json` | models that take images, alone or among the \
 tokens of a text |
 | `text_types.json` | mbart, m2m_100, pegasus, marian; esm; stablelm with a norm for each head |
-| `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |

@@ -146,7 +146,6 @@ ROWS = {
     "other_families_zero": 16,
     "named_types": 64,
     "vision_more": 83,
-    "text_types": 0,
     "text_types": 151,
     "optimizers_more": 197,
     "optimizers_more_shared": 42,

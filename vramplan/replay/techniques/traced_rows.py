@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6338 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6416 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
@@ -17,28 +17,29 @@ activation_checkpointing: full | 6338 | adapted, adapter_kinds, adapters, adapte
   other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
   preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
   seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more,
-  whisper, whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi
-  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava,
-  mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, text_types, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
+  vision, vision_more, whisper, whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
+  whisper
 activation_checkpointing: selective | 359 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
@@ -60,25 +61,26 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 725 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 730 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
   named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, policy,
   preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, titan, titan_compiled,
+  sharded_units, short_convolutions, state_spaces, stepped_shared, text_types, tiled, tiles, titan, titan_compiled,
   titan_replicas, titan_units, turns, virtual_tokens, vision_more, whisper, zero | afmoe, apertus, arcee, bamba, bart,
   bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
   glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4_text,
-  minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
-  torchtitan, llama4, minimax_m2, ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit, whisper
+  m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
+  whisper
 adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
@@ -126,7 +128,7 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2190 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2223 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
@@ -134,25 +136,26 @@ adapter: lora | 2190 | adapted, adapters, adapters_more, block_kinds, compile_be
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, vision_more, whisper, whisper_shared, zero, zero_adapters, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper, whisper_shared, zero, zero_adapters,
+  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
+  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5,
-  vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
-  llama under litgpt, llama under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
+  torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100,
+  mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, vit, whisper
 adapter: miss | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
   gemma2, llama, mixtral, opt, phi
 adapter: modules_to_save | 182 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
@@ -226,24 +229,25 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 920 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 931 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
   more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
   policy, preference_shared, preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, vision_more, whisper, zero,
-  zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe,
-  llama, llama4_text, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2,
-  lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  sharded_units, short_convolutions, state_spaces, stepped_shared, text_types, tiled, tiles, turns, vision_more,
+  whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  internlm3, lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip,
+  smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama,
+  llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
@@ -341,26 +345,27 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 959 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 975 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
   images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, named_types,
   optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy,
   precisions, preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  torchvision, turns, virtual_tokens, vision_more, whisper, whisper_shared, whisper_zero, zero, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
-  hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3,
-  mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, siglip, smollm3,
-  stablelm, starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3,
-  mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas,
+  titan_units, torchvision, turns, virtual_tokens, vision_more, whisper, whisper_shared, whisper_zero, zero,
+  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, m2m_100, marian,
+  mbart, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe,
+  opt, paligemma, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
+  torchtitan, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 offload: activations | 746 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
   met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers,
@@ -426,12 +431,13 @@ optimizer: adamc | 16 | met_shared, optimizers_more, optimizers_more_shared | be
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 62 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, tiles, virtual_tokens, vision_more,
-  whisper | bert, dinov2, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3,
-  mixtral, mllama, modernbert, nemotron_h, olmo2, opt, paligemma, qwen2, qwen3_vl, qwen3_vl_moe, siglip, starcoder2,
-  whisper | bert, dinov2, distilbert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral,
-  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, qwen3_vl, siglip, starcoder2, whisper
+optimizer: adamw-8bit | 68 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, text_types, tiles, virtual_tokens,
+  vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
+  m2m_100, marian, mbart, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus,
+  qwen2, qwen3_vl, qwen3_vl_moe, siglip, stablelm, starcoder2, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, nemotron_h,
+  olmo2, opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
@@ -541,21 +547,22 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 564 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+optimizer: sgd-momentum | 569 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, named_types,
   optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces,
-  short_convolutions, state_spaces, suite, torchtune, torchtune_compiled, torchtune_taught, torchtune_units,
-  torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek_v2,
-  deepseek_v3, dinov2, distilbert, ernie4_5_moe, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
-  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, dinov2, distilbert, ernie4_5_moe, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+  short_convolutions, state_spaces, suite, text_types, torchtune, torchtune_compiled, torchtune_taught,
+  torchtune_units, torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert, bloom, clip,
+  deepseek_v2, deepseek_v3, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  m2m_100, marian, mbart, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, pegasus, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  smollm3, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek,
+  dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, marian, mbart, mixtral, mpt, neox, neox
+  under litgpt, olmo2, olmoe, opt, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
 optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
   qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
   vit
@@ -587,24 +594,25 @@ packing: true | 239 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused
   gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
   llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 562 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+padding: right | 573 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
   more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, padding,
   pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, virtual_tokens, vision_more, zero | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text,
-  glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text, mamba, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  opt, paligemma, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi3, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  sharded_tiles, short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more, zero | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, paligemma, pegasus, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100,
+  mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
@@ -692,7 +700,7 @@ parallel.sharding: zero3 | 271 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5019 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5109 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -703,25 +711,26 @@ precision: amp | 5019 | adapted, adapter_kinds, adapters, adapters_more, attenti
   precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded,
   rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces,
-  stepped_shared, suite, taught, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns,
-  virtual_tokens, vision, vision_more, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode,
-  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, mamba, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
-  llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  stepped_shared, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision,
+  turns, virtual_tokens, vision, vision_more, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip,
+  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, m2m_100, mamba,
+  marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -762,7 +771,7 @@ precision: mixed | 1873 | adapters, attention, block_kinds, checkpoints, compile
   lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 4141 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: pure | 4185 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -773,26 +782,27 @@ precision: pure | 4141 | adapted, adapter_kinds, adapters, adapters_more, attent
   preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more, whisper, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, mamba, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
-  under torchtune, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt
-  under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more,
+  whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm,
+  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -810,35 +820,37 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 178 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+quantization: int8 | 183 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
   images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
-  peft_more, preference_shared, quantized, short_convolutions, state_spaces, virtual_tokens, vision_more, whisper |
-  bamba, bart, bert, bloom, dbrx, deberta-v2, distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, internlm3,
-  lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5,
-  whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
-  lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, whisper
-quantization: nf4 | 326 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  peft_more, preference_shared, quantized, short_convolutions, state_spaces, text_types, virtual_tokens, vision_more,
+  whisper | bamba, bart, bert, bloom, dbrx, deberta-v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart, ministral3, mistral, mixtral,
+  modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5, whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx,
+  deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart,
+  ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, siglip, stablelm, t5, whisper
+quantization: nf4 | 332 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
-  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled,
-  tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, dbrx,
-  deberta-v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper, xlm-roberta | apertus, arcee,
-  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama,
-  llama under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
+  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file,
+  text_types, tiled, tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere,
+  cohere2, dbrx, deberta-v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
 quantization: nf4-double | 222 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
@@ -914,7 +926,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1195 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1212 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
@@ -924,12 +936,13 @@ activation_checkpointing: full + adapter: lora | 1195 | adapted, adapters, adapt
   sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled_mlp,
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
   vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under
+  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
+  llama under torchtune, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
+  stablelm, starcoder2, t5, vit, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
@@ -971,16 +984,16 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 474 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 480 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, named_types,
   optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, vision_more, zero, zero_adapters |
-  afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, dinov2, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, llama, llama4, llava, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
-  stablelm, starcoder2, t5, vit
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, text_types, tiles, turns, vision_more, zero,
+  zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, dinov2, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2,
+  llama, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -1016,16 +1029,16 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 377 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 382 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
   modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  torchvision, turns, vision_more, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus,
-  arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, gemma, gemma2, gemma3_images, glm4,
-  glm4_moe, gpt2, gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3,
-  mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, siglip, stablelm,
-  torchvision_vit, vit, whisper
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas,
+  titan_units, torchvision, turns, vision_more, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, esm, gemma, gemma2,
+  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under
+  torchtitan, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, pegasus,
+  phi, phi3, qwen3_vl, roberta, siglip, stablelm, torchvision_vit, vit, whisper
 activation_checkpointing: full + offload: activations | 298 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
@@ -1134,13 +1147,14 @@ activation_checkpointing: full + packing: true | 64 | adapter_kinds, liger, loss
   optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, ernie4_5_moe,
   falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2, mistral4, nemotron_h,
   qwen_moe
-activation_checkpointing: full + padding: right | 284 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 289 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more, optimizers_more_shared,
   other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles, short_convolutions,
-  state_spaces, tiles, vision_more, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, falcon, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
-  granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama,
-  modernbert, nemotron, nemotron_h, olmo, paligemma, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+  state_spaces, text_types, tiles, vision_more, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
+  ernie4_5, esm, exaone4, falcon, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, paligemma, pegasus, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 176 | dbrx_shared, deberta_v2_shared, distilbert_shared,
@@ -1189,7 +1203,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 117 | dbrx_zero, deb
   gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2285 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2335 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -1198,15 +1212,16 @@ activation_checkpointing: full + precision: amp | 2285 | adapted, adapter_kinds,
   optimizers_more, other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more,
   peft_more_shared, precisions, preference, preference_shared, quantized, random, replicas, replicated, returned,
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled_mlp, tiles, torchvision, turns,
-  virtual_tokens, vision, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mamba, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, text_types, tiled_mlp, tiles,
+  torchvision, turns, virtual_tokens, vision, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, m2m_100, mamba, marian, mbart,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
+  torchvision_vit, vit, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
@@ -1230,7 +1245,7 @@ activation_checkpointing: full + precision: mixed | 952 | adapters, attention, b
   hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1863 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1886 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
@@ -1239,16 +1254,17 @@ activation_checkpointing: full + precision: pure | 1863 | adapted, adapter_kinds
   optimizers_more, other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions,
   preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, tiled, tiled_mlp, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
-  vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiles,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns,
+  virtual_tokens, vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100,
+  marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1264,14 +1280,14 @@ activation_checkpointing: full + quantization: int8 | 75 | adapted, adapter_kind
   linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl,
   roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 179 | adapted, adapter_kinds, adapters, block_kinds,
+activation_checkpointing: full + quantization: nf4 | 185 | adapted, adapter_kinds, adapters, block_kinds,
   compile_beside, decoders, flat_adapters, images, linear, litgpt, named_types, older_releases, other_families, pairs,
-  pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, tiles,
-  vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+  pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, text_types,
+  tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, pegasus,
+  phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
@@ -2019,20 +2035,21 @@ adapter: lora + parallel.sharding: zero3 | 78 | dbrx_zero, deberta_v2_zero, elec
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 977 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 999 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
   modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded,
   sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper, whisper_shared | afmoe, apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
-  ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper, whisper_shared |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, vit, whisper
 adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
   modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
@@ -2043,21 +2060,21 @@ adapter: lora + precision: mixed | 127 | dbrx_zero, deberta_v2_zero, electra_zer
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 732 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 743 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types, older_releases,
   optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  short_convolutions, state_spaces, taught, taught_from_file, tiled, tiled_mlp_shared, tiles, torchtune,
+  short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper, zeroed_late,
   zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
   gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
-  under torchtune, llava, mamba, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
-  whisper
+  under torchtune, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2068,22 +2085,24 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 138 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 143 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
-  quantized, short_convolutions, state_spaces, vision_more, whisper | bamba, bart, bert, bloom, dbrx, deberta_v2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
-  granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, modernbert, mpt, nemotron_h,
-  neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, siglip, t5, whisper
-adapter: lora + quantization: nf4 | 269 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  quantized, short_convolutions, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, bloom, dbrx,
+  deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart, ministral3,
+  mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, roberta, siglip,
+  t5, whisper
+adapter: lora + quantization: nf4 | 275 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiles,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, text_types, tiled, tiles,
   vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, whisper
 adapter: lora + quantization: nf4-double | 174 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
@@ -2700,17 +2719,17 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 288 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 294 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
-  policy, preference_shared, quantized, sharded_more, short_convolutions, state_spaces, tiled, tiles, turns,
-  vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
-  vit, whisper
+  policy, preference_shared, quantized, sharded_more, short_convolutions, state_spaces, text_types, tiled, tiles,
+  turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
 frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -3274,16 +3293,16 @@ max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero,
   | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
   qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 333 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 344 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
   named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions,
   replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, taught_from_file, tiled, tiled_mlp, tiles, torchvision, turns, vision_more, whisper,
-  whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
-  electra, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral,
-  mllama, modernbert, nemotron_h, neox, olmo2, opt, paligemma, phi, phi3, qwen3_next, qwen_moe, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp, tiles, torchvision, turns, vision_more,
+  whisper, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, m2m_100,
+  marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, paligemma, pegasus,
+  phi, phi3, qwen3_next, qwen_moe, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
 max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
@@ -3292,15 +3311,15 @@ max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, elec
 max_gradient_norm + precision: mixed | 85 | images, master, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 258 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: pure | 263 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, met_shared, named_types, optimizers, optimizers_more,
   other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared,
-  sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, tiled,
-  tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more, zeroed_late, zeroed_late_shared | bamba,
-  bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama,
-  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, paligemma, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, siglip, torchvision_vit
+  sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, text_types,
+  tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more, zeroed_late, zeroed_late_shared |
+  bamba, bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, esm, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe,
+  llama, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, paligemma,
+  pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3662,10 +3681,10 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
-optimizer: adamw-8bit + precision: amp | 40 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, vision_more, whisper | bert, dinov2,
-  distilbert, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, modernbert, nemotron_h, olmo2, paligemma, qwen3_vl,
-  siglip, starcoder2, whisper
+optimizer: adamw-8bit + precision: amp | 46 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, text_types, vision_more, whisper |
+  bert, dinov2, distilbert, esm, gpt2, granitemoehybrid, lfm2_moe, llama, m2m_100, marian, mbart, mixtral, modernbert,
+  nemotron_h, olmo2, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -4046,13 +4065,14 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 59 | fully_shard_more, litgp
   torchtune, torchtune_compiled, torchtune_units | exaone4, falcon under litgpt, glm4_moe, gpt_neo, llama under
   litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 212 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 217 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy, precisions,
-  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision,
-  vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2, ernie4_5_moe, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
-  llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, text_types,
+  torchvision, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2, ernie4_5_moe, esm,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_moe, lfm2, llama, llama under litgpt, llama4, llava, m2m_100, marian, mbart, mixtral,
+  mpt, neox, neox under litgpt, olmo2, opt, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -4168,28 +4188,28 @@ padding: right + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, optimiz
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 203 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 209 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated, sharded_spaces,
-  short_convolutions, state_spaces, tiles, virtual_tokens, vision_more | apertus, arcee, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, mamba, minimax_m2, ministral3, mistral3, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm
+  short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more | apertus, arcee, bert, bloom,
+  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon, falcon_h1, gemma2,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, mamba, marian, mbart,
+  minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
+  paligemma, pegasus, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 10 | fully_shard_more, modernbert_shared, optimizers_more_shared, sharded_tiles |
   gemma3_images, gpt2, llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 189 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
+padding: right + precision: pure | 194 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses_more, masks, met, modernbert, named_types, optimizers_more, other_families, other_optimizers, padding, pairs,
-  pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiles,
-  vision_more | afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon,
-  gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, nemotron, olmo, olmo2, paligemma, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5
+  pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, text_types,
+  tiles, vision_more | afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo, olmo2, paligemma,
+  pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + qat: int4 | 1 | other_optimizers | cohere
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
@@ -4384,20 +4404,22 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 110 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+precision: amp + quantization: int8 | 115 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
   met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
-  state_spaces, vision_more, whisper | bamba, bart, bert, ernie4_5_moe, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
-  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, whisper
-precision: amp + quantization: nf4 | 183 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+  state_spaces, text_types, vision_more, whisper | bamba, bart, bert, ernie4_5_moe, esm, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian,
+  mbart, ministral3, mixtral, mpt, nemotron_h, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  siglip, stablelm, t5, whisper
+precision: amp + quantization: nf4 | 189 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
   deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, named_types,
   older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more, quantized, sharded_bits,
-  short_convolutions, state_spaces, taught_from_file, virtual_tokens, vision_more, whisper | apertus, arcee, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llava, minimax_m2, ministral3, mistral4, mixtral,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
+  short_convolutions, state_spaces, taught_from_file, text_types, virtual_tokens, vision_more, whisper | apertus,
+  arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
+  whisper
 precision: amp + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
