@@ -71,6 +71,32 @@ def test_losses_and_evaluations_of_other_code_say_so(keys: dict[str, Any]) -> No
         assert any(f"{key} was never traced with" in one for one in answer.warnings)
 
 
+LORA = {"kind": "lora", "rank": 4}
+UNTRACED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"model": "falcon-mamba-7b", "adapter": {**LORA, "targets": ["in_proj", "x_proj"]}},
+        "adapter lora was never traced with falcon_mamba",
+    ),
+    (
+        {"model": "clip-vit-base-patch32", "adapter": {**LORA, "targets": ["q_proj"]}, "quantization": "nf4"},
+        "quantization nf4 was never traced with clip",
+    ),
+    ({"model": "mamba-130m", "frozen": ["embeddings"]}, "frozen embeddings was never traced with mamba"),
+]
+
+
+@pytest.mark.parametrize(("keys", "sentence"), UNTRACED, ids=lambda one: one if isinstance(one, str) else "")
+def test_what_is_trained_in_code_that_has_no_row_of_it_is_answered_and_said(
+    keys: dict[str, Any], sentence: str
+) -> None:
+    length = {"sequence_length": None} if "clip" in keys["model"] else {}
+    part = answered(**keys, **length)
+    whole = answered(model=keys["model"], **length)
+    assert any(sentence in one for one in part.warnings)
+    assert component(part, "optimizer") < component(whole, "optimizer")
+    assert not any("was never traced with" in one for one in whole.warnings)
+
+
 def test_code_of_a_program_that_does_not_say_so_moves_no_activations() -> None:
     with pytest.raises(InputError, match="activations are not modelled for gpt2 under nanogpt"):
         answered(model="gpt2", runtime="nanogpt", offload=["activations"])

@@ -114,7 +114,7 @@ def page() -> str:
 
 def main() -> None:
     """Write both files, or with `--check` say whether they are current."""
-    # rows of a type that no row had before are read as those of any other: they are its evidence
+    # rows of GPTQ of a type that had none are read as those of any other: they are its evidence
     with patch.object(trained, "_not_traced", lambda raw, model: False):
         made = ((DATA, data()), (PAGE, page()))
     for path, text in made:

@@ -22,9 +22,12 @@ from vramplan.replay.techniques.evidence import (
     COMPILE,
     FP8,
     REENTRANT,
+    adaptable,
+    freezable,
     given_without_rows,
     is_traced_with,
     projectable,
+    quantizable,
     rows_of,
 )
 from vramplan.replay.techniques.expert_adapters import is_over_experts
@@ -35,6 +38,7 @@ from vramplan.values.parallel import Split, is_fsdp
 
 TRACED_OVER_GPTQ = ("lora", "oft")
 FLOAT8 = ("fp8", FSDP_FP8)
+LAYERS_ALONE = ("lm", "image")  # tasks of models of which bitsandbytes replaces linear layers and nothing else
 PROJECTING = ("galore", "apollo")  # the words of optimizers that project gradients
 
 
@@ -53,6 +57,8 @@ def never_traced(job: ResolvedJob) -> Iterator[str]:
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
         yield f"quantization {job.quantization} was never traced together with an adapter over experts"
+    if job.model.engine is None:
+        yield from _of_trained(job)
     yield from _of_adapter(job)
     word = job.optimizer.partition(":")[0]
     if word != PLAIN_OPTIMIZER and not rows_of(f"optimizer: {word}").number:
@@ -69,6 +75,18 @@ def never_traced(job: ResolvedJob) -> Iterator[str]:
         yield from _float8(job)
     if job.planned is not None:
         yield from _planned(job.planned)
+
+
+def _of_trained(job: ResolvedJob) -> Iterator[str]:
+    """Frozen parts, adapters and quantized weights of model types whose code has no row of any."""
+    model_type, code = job.model.transformers_model_type, traced_code(job.model)
+    if job.frozen and job.adapter is None and model_type not in freezable():
+        yield f"frozen {', '.join(job.frozen)} was never traced with {code}"
+    if job.adapter is not None and model_type not in adaptable():
+        yield f"adapter {job.adapter.kind} was never traced with {code}"
+    replaced = adaptable() if job.model.task in LAYERS_ALONE else quantizable()
+    if job.quantization not in (None, GPTQ) and model_type not in replaced:
+        yield f"quantization {job.quantization} was never traced with {code}"
 
 
 def _compiled(job: ResolvedJob) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.document import Mapping
@@ -10,7 +9,7 @@ from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.replay.models.capable import keeps_fp32, left_unquantized, no_int8, no_quantization
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
+from vramplan.replay.techniques.evidence import quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names, has_no_biases
 from vramplan.values.job import Assumption
@@ -19,16 +18,6 @@ from vramplan.values.parallel import DDP, ZERO_STAGES, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-
-
-def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tuple[str, ...]]:
-    """What looks up the model types whose weights may have this quantization.
-
-    bitsandbytes replaces `nn.Linear` whatever the language model around it; the others were traced.
-    """
-    if quantization == GPTQ:
-        return gptq_quantizable
-    return adaptable if model.task in ("lm", "image") else quantizable
 
 
 def as_written(resolver: Resolver, written: Assumption) -> None:

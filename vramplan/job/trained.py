@@ -23,7 +23,7 @@ from vramplan.job.adapter_targets import (
     peft_of,
 )
 from vramplan.job.parts import resolve_parts
-from vramplan.job.quantized import check_gptq_layers, check_quantization, types_with
+from vramplan.job.quantized import check_gptq_layers, check_quantization
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models import is_own_code
@@ -38,7 +38,7 @@ from vramplan.replay.techniques.adapters import (
     is_saved_as,
     leaf,
 )
-from vramplan.replay.techniques.evidence import adaptable, freezable
+from vramplan.replay.techniques.evidence import adaptable, freezable, gptq_quantizable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
 from vramplan.values.adapter_kinds import KINDS, lacks
@@ -117,11 +117,17 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
 
 
 def _not_traced(raw: RawJob, model: ModelShape) -> bool:
-    """Refuse what was not compared with traces of the model type's own code."""
+    """Refuse what the code of a training program was never traced with, as it may have none for it, and GPTQ's layers.
+
+    What gptqmodel replaces depends on the code around it. In the code of Transformers parts of any model are frozen, and
+    PEFT and bitsandbytes take any layer of a kind: what has no row there is answered, and said (never_traced.py).
+    """
+    is_own = model.engine is not None
     given = [
-        ("frozen", "frozen parts are", freezable, bool(raw.frozen)),
-        ("adapter", "an adapter is", adaptable, raw.adapter is not None),
-        ("quantization", f"{raw.quantization} is", types_with(raw.quantization, model), raw.quantization is not None),
+        ("frozen", "frozen parts are", freezable, is_own and bool(raw.frozen)),
+        ("adapter", "an adapter is", adaptable, is_own and raw.adapter is not None),
+        ("quantization", f"{raw.quantization} is", adaptable, is_own and raw.quantization not in (None, GPTQ)),
+        ("quantization", f"{GPTQ} is", gptq_quantizable, raw.quantization == GPTQ),
     ]
     refused, model_type = False, model.transformers_model_type
     for key, what, known, asked in given:
