@@ -271,6 +271,12 @@ def norm(vector: Tensor) -> Tensor:
     return pow_scalar(total)
 
 
+class LastLinear(Linear):
+    """The layer of the model's last parameter, which Transformers quantizes never (get_keys_to_not_convert)."""
+
+    quantizes = False
+
+
 class Clip:
     """CLIPModel, with its loss."""
 
@@ -288,7 +294,7 @@ class Clip:
         width = self.vision_model.tower.hidden_size
         with tape.building("projections"):
             self.visual_projection = Linear(tape, "visual_projection", width, shape.projection_size, dtype, bias=False)
-            self.text_projection = Linear(
+            self.text_projection = LastLinear(
                 tape, "text_projection", shape.hidden_size, shape.projection_size, dtype, bias=False
             )
         with tape.building("logit_scale"):
