@@ -132,6 +132,7 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         if started.others:
             lines = f"line{'s' * (len(started.others) > 1)} {', '.join(map(str, started.others))}"
             told.append(f"the script trains in {lines} too; the first command is read")
+        told += [f"what {one} prints is not known: no arguments are read from there" for one in started.unread]
         if told:
             written[reading.NOTE] = Written("; ".join(told), file)
         yield from _launching(written, file, text, find)

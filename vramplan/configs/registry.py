@@ -11,7 +11,7 @@ from typing import Any
 from vramplan.configs.command import left_behind
 from vramplan.configs.constructed import Beside
 from vramplan.configs.sheet import Launched, Program
-from vramplan.configs.shell import Script
+from vramplan.configs.shell import Script, commands_among
 from vramplan.configs.table import ProgramRelease
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem, UsageError, near_matches
@@ -119,6 +119,7 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
     """What the first command of a script starts that starts a program with a file; None where there is none."""
     found: tuple[Program, Launched] | None = None
     others: dict[int, None] = {}
+    unread: tuple[str, ...] = ()
     foreign: tuple[str, int] | None = None
     read = script.program.line if script.program is not None else None
     for words in script.commands:
@@ -131,7 +132,7 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
         for program in map(program_of, MODULES):
             launched = program.started(words, script, file)
             if launched is not None and found is None:
-                found = program, launched
+                found, unread = (program, launched), commands_among(words)
             elif launched is not None:
                 others[words[0].line] = None
             if launched is not None:
@@ -142,7 +143,9 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
         raise InputError([left_behind(behind, starts, file)])
     if found is None and foreign is not None:
         raise InputError([_foreign(foreign[0], file, foreign[1])])
-    return None if found is None else (found[0], found[1]._replace(others=tuple(others), loops=script.loops))
+    if found is None:
+        return None
+    return found[0], found[1]._replace(others=tuple(others), loops=script.loops, unread=unread)
 
 
 def _foreign(name: str, file: str | None, line: int | None = None) -> Problem:

@@ -260,7 +260,7 @@ class Launched(NamedTuple):
     `config`: the file that it names, as it stands in the script. `changes`: keys that it sets, None for one that it
     takes away. `devices`: how many processes it starts. `launcher`: options of the program that starts it, as
     `launcher.num_processes`. `others`: lines of the script that start a program too. `loops`: the values of variables
-    of which the first is taken.
+    of which the first is taken. `unread`: commands whose output the command takes as arguments, which nobody knows.
     """
 
     config: Written | None
@@ -269,6 +269,7 @@ class Launched(NamedTuple):
     launcher: Mapping[str, Written] = MappingProxyType({})
     others: tuple[int, ...] = ()
     loops: Mapping[str, list[str]] = MappingProxyType({})
+    unread: tuple[str, ...] = ()
 
     def over(self, found: Mapping[str, Written]) -> dict[str, Written]:
         """The settings of the file with what the command changes, and the launcher's options."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from vramplan.configs.shell.expanding import CLOSE as CLOSE
 from vramplan.configs.shell.expanding import OPEN as OPEN
 from vramplan.configs.shell.expanding import Argument as Argument
+from vramplan.configs.shell.expanding import commands_among as commands_among
 from vramplan.configs.shell.expanding import shown as shown
 from vramplan.configs.shell.expanding import unknowns as unknowns
 from vramplan.configs.shell.numbers import arithmetic as arithmetic

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from vramplan.configs.shell.numbers import arithmetic
-from vramplan.configs.shell.outputs import changed, output_of
+from vramplan.configs.shell.outputs import changed, keeps_words, output_of
 from vramplan.configs.shell.scanning import ShellWord, statements_of
 from vramplan.tuples import NamedTuple
 
@@ -49,9 +50,9 @@ def unknowns(text: str) -> list[str]:
     return _UNKNOWN.findall(text)
 
 
-def without_unknowns(text: str) -> str:
-    """An expanded text as the shell has it where nothing sets them: empty."""
-    return _UNKNOWN.sub("", text)
+def without_unknowns(text: str, unset: str = "") -> str:
+    """An expanded text as the shell has it where nothing sets them: empty, and zero in an expression of numbers."""
+    return _UNKNOWN.sub(unset, text)
 
 
 def shown(text: str) -> str:
@@ -203,7 +204,8 @@ class Expansion:
         found = _ECHO.fullmatch(inside)
         if found is None or (found["other"] is not None and found["test"] is None):
             printed = output_of(inside, self.commands_of)
-            return f"{OPEN}$({inside}){CLOSE}" if printed is None or unknowns(printed) else printed
+            hidden = printed is None or (unknowns(printed) and not keeps_words(inside))
+            return f"{OPEN}$({inside}){CLOSE}" if hidden or printed is None else printed
         holds = found["test"] is None or self.test([word for words in statements_of(found["test"]) for word in words])
         words = [word for line in statements_of((found["text"] if holds else found["other"]) or "") for word in line]
         return " ".join(self.text_of(word) for word in words)
@@ -260,12 +262,23 @@ class Expansion:
         inner = re.sub(r"\$\[([^\[\]]*)\]", lambda found: self.arithmetic(found[1]), text)
         if unknowns(inner):
             return f"{OPEN}{unknowns(inner)[0]}{CLOSE}"
-        names = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda found: self.value(found[1]), inner)
-        names = re.sub(r"\$\{?(\d+)\}?", lambda found: self.value(found[1]), names)
+        names = self.with_values(inner)
         if unknowns(names):
             return f"{OPEN}{unknowns(names)[0]}{CLOSE}"
         value = arithmetic(names)
         return f"{OPEN}{text.strip()}{CLOSE}" if value is None else str(int(value))
+
+    def with_values(self, text: str) -> str:
+        """An expression of numbers with what its variables hold, which need no `$` in it."""
+        names = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda found: self.value(found[1]), text)
+        return re.sub(r"\$\{?(\d+)\}?", lambda found: self.value(found[1]), names)
+
+
+def commands_among(words: list[Argument]) -> tuple[str, ...]:
+    """The commands whose output stands where arguments do, and which nobody runs."""
+    behind = (word.text for before, word in pairwise(words) if not before.text.startswith("-"))
+    whole = filter(None, (_UNKNOWN.fullmatch(text.strip()) for text in behind))
+    return tuple(found[1] for found in whole if found[1].startswith(("$(", "`")))
 
 
 def split_of(item: Argument) -> list[Argument]:

@@ -16,10 +16,22 @@ from vramplan.configs.shell.scanning import statements_of
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
 _MORE = re.compile(r"[;&<>`\n]|\|\|")
+_BLANKS = re.compile(r"s/ +(\*|\\\+)/ /g")
+"""What `sed` is told to make one blank of several."""
+
+_ESCAPES = {"\\n": "\n", "\\t": "\t"}
 _FIELD = re.compile(r"\{\s*print\s+\$(?P<field>\d+|NF)\s*;?\s*\}")
 """What `awk` is told to print: one field of each line."""
 
+_KEEPING = re.compile(r"\s*echo\s[^|]*(\|\s*(tr '\\n' ' '|sed 's/ +(\*|\\\+)/ /g'|xargs)\s*)+")
+"""What makes one line of several."""
+
 Words = Sequence[str]
+
+
+def keeps_words(text: str) -> bool:
+    """Whether a command prints the words of a text as they are, whatever they are."""
+    return _KEEPING.fullmatch(text) is not None
 
 
 def output_of(text: str, expanded: Callable[[str], list[list[str]]]) -> str | None:
@@ -55,10 +67,16 @@ def _filtered(words: Words, held: str) -> str | None:
     name, given = words[0], list(words[1:])
     if name == "cut":
         return _cut(given, held)
+    if name == "tr":
+        given = [_ESCAPES.get(word, word) for word in given]
     if name == "tr" and len(given) == 2 and all(len(word) == 1 for word in given):
         return held.replace(given[0], given[1])
     if name == "tr" and len(given) == 2 and given[0] == "-d" and len(given[1]) == 1:
         return held.replace(given[1], "")
+    if name == "sed" and len(given) == 1 and _BLANKS.fullmatch(given[0]):
+        return re.sub(" +", " ", held)
+    if name == "xargs" and not given:
+        return " ".join(held.split())
     if name == "awk":
         return _field(given, held)
     return _whole(held) if name == "bc" and set(given) <= {"-l"} and ("-l" not in given) else None

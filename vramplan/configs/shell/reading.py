@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from vramplan.configs.shell import queued
 from vramplan.configs.shell.branches import Branches, decided_by
 from vramplan.configs.shell.commands import LAUNCHERS, is_training, named_by_caller, without_redirections
+from vramplan.configs.shell.conditions import OF_FILES, CommandList, holds, without_join
 from vramplan.configs.shell.expanding import (
     Argument,
     Expansion,
@@ -20,7 +20,8 @@ from vramplan.configs.shell.expanding import (
     unknowns,
     without_unknowns,
 )
-from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord, statements_of
+from vramplan.configs.shell.numbers import condition
+from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord, inside_calculated, is_test, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
 _PLACES = re.compile(r"=\"?\$\{?\d")
@@ -176,6 +177,7 @@ class _StatementReader(Expansion):
         self.looked_for: set[str] = set()
         """Files of which the script asks whether they are there: `[ -f FILE ] && source FILE`."""
         self.branches = Branches()
+        self.list = CommandList()
         self.goes_on = False
         """Whether the last command is that of the program: an option that begins the next one is cut off from it."""
         self.in_values: list[tuple[str, int]] = []
@@ -205,8 +207,15 @@ class _StatementReader(Expansion):
         """Statements in their order; branches that are not taken are left out."""
         taken: list[list[bool]] = []  # per open if: is this branch run, was one run
         cases: list[list[Any]] = []
-        for words in statements:
+        outside, self.list = self.list, CommandList()
+        for written in statements:
+            words, sign = without_join(written)
             head = words[0].text
+            if self.list.left_out:
+                self.skip(words)
+                self.list.left_out = head != "}"
+                self.list.goes_on(self.list.ended, sign, set())
+                continue
             if head in ("if", "elif"):
                 if head == "if":
                     taken.append([False, False])
@@ -248,11 +257,34 @@ class _StatementReader(Expansion):
             if self.goes_on and not cases and _OPTIONS.match(words[0].text):
                 self.script.cut_off.append(Argument(words[0].text, words[0].line))
                 continue
+            self.listed(words, sign)
+        self.list = outside
+
+    def listed(self, words: list[ShellWord], sign: str) -> None:
+        """A command, where the list that it stands in runs it."""
+        needs = self.list.needs
+        if needs:
+            self.branches.open.append(needs)
+        if not self.list.runs():
+            self.skip(words)
+            self.list.left_out = words[0].text == "{" and words[-1].text != "}"
+            self.list.goes_on(self.list.ended, sign, set())
+        elif sign and is_test(words):
+            of_a_file = any(word.text in OF_FILES for word in words)
+            if of_a_file:
+                self.statement(words)
+            self.list.goes_on(None if of_a_file else self.test(words), sign, self.unset_in(words))
+        else:
+            ended = None if self.list.sign and self.list.ended is None else True
+            self.list.goes_on(ended, sign, set())
             self.statement(words)
+        if needs:
+            self.branches.open.remove(needs)
 
     def unset_in(self, words: list[ShellWord]) -> set[str]:
         """The variables that a test needs and that nothing sets."""
-        texts = [self.text_of(word) for word in words]
+        expressions = [(inside_calculated(word.text), word) for word in words]
+        texts = [self.text_of(word) if inside is None else self.with_values(inside) for inside, word in expressions]
         return decided_by(texts, (name for text in texts for name in unknowns(text)))
 
     def skip(self, words: list[ShellWord]) -> None:
@@ -278,52 +310,12 @@ class _StatementReader(Expansion):
         for word in words:
             if word.text in ("[", "]", "[[", "]]", "then", "test", ";"):
                 continue
-            texts.append(without_unknowns(self.text_of(word)))
-        return self.alternatives(texts)
-
-    def alternatives(self, texts: list[str]) -> bool:
-        for sign, join in (("||", any), ("-o", any), ("&&", all), ("-a", all)):
-            if sign in texts:
-                parts: list[list[str]] = [[]]
-                for text in texts:
-                    if text == sign:
-                        parts.append([])
-                    else:
-                        parts[-1].append(text)
-                return join(self.alternatives(part) for part in parts)
-        if texts and texts[0] == "!":
-            return not self.alternatives(texts[1:])
-        if texts and texts[0] in ("command", "which", "hash"):
-            return True  # `command -v nvidia-smi`: a machine that trains has it
-        return self.single([text for text in texts if text not in ("(", ")")])
-
-    @staticmethod
-    def single(texts: list[str]) -> bool:
-        if not texts:
-            return False
-        if texts[0] == "-n":
-            return len(texts) > 1 and texts[1] != ""
-        if texts[0] == "-z":
-            return len(texts) < 2 or texts[1] == ""
-        if texts[0].startswith("-") and len(texts) <= 2 and len(texts[0]) == 2:
-            return False  # files: nobody looks
-        if len(texts) == 1:
-            return texts[0] not in ("", "false")
-        if len(texts) == 2:
-            texts = ["", *texts] if texts[0] in ("==", "=", "!=") else [*texts, ""]
-        left, sign, right = texts[0], texts[1], texts[2]
-        if sign in ("==", "="):
-            return re.fullmatch(re.escape(right).replace(r"\*", ".*"), left) is not None
-        if sign == "!=":
-            return left != right
-        numbers = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt}
-        numbers |= {"-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}
-        if sign in numbers:
-            try:
-                return bool(numbers[sign](int(left or 0), int(right or 0)))
-            except ValueError:
-                return False
-        return False
+            expression = inside_calculated(word.text)
+            if expression is not None:
+                texts.append("true" if condition(without_unknowns(self.with_values(expression), "0")) else "false")
+            else:
+                texts.append(without_unknowns(self.text_of(word)))
+        return holds(texts)
 
     # ---- statements
 

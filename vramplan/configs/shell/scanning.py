@@ -8,6 +8,16 @@ from vramplan.tuples import NamedTuple
 
 MAX_STATEMENTS = 20_000
 
+JOINS = ("&&", "||")
+"""Between two commands, of which the second hangs on how the first ended."""
+
+TESTS = ("[", "[[", "test")
+_CALCULATED = re.compile(r"\(\((?P<inside>(?:[^()\n;]|\([^()\n]*\))*)\)\)")
+"""`((A > 1))`, a test of numbers; what has semicolons is the head of a loop."""
+
+_TESTS_ON = re.compile(r"[ \t]*(\\?\n[ \t]*)?(![ \t]*)?(\[|\(\(|test\s)")
+_BEFORE_A_TEST = ("then", "else", "do", "{", "!")
+
 _REDIRECTION = re.compile(r"(&?>{1,2}\|?|<{3}|<)[ \t]*(?P<descriptor>&(\d+|-))?")
 
 
@@ -31,8 +41,27 @@ class ShellWord(NamedTuple):
     items: tuple[ShellWord, ...] | None = None
 
 
+def inside_calculated(text: str) -> str | None:
+    """The expression of `((...))`, None where a word is another."""
+    found = _CALCULATED.fullmatch(text)
+    return None if found is None else found["inside"]
+
+
+def is_test(words: list[ShellWord]) -> bool:
+    """Whether a statement is a test, behind the words that begin a branch or a pattern of `case`."""
+    texts = [word.text for word in words]
+    if ")" in texts and texts[0] not in TESTS:
+        texts = texts[texts.index(")") + 1 :]
+    while texts and texts[0] in _BEFORE_A_TEST:
+        texts = texts[1:]
+    return bool(texts) and (texts[0] in TESTS or inside_calculated(texts[0]) is not None)
+
+
 def statements_of(text: str) -> list[list[ShellWord]]:
-    """The statements of a script as words, and the ends of statements as they are."""
+    """The statements of a script as words, and the ends of statements as they are.
+
+    A test before `&&` or `||` keeps that sign as its last word, and so does what follows it in the list.
+    """
     result: list[list[ShellWord]] = []
     for line in _Scanner(text).statements():
         result.append(line)
@@ -53,6 +82,7 @@ class _Scanner:
         words: list[ShellWord] = []
         heredoc: re.Match[str] | None = None
         head: list[ShellWord] = []
+        listed = False  # whether a test began the list of commands
         while self.at < len(self.text):
             char = self.text[self.at]
             if self.text.startswith("\\\n", self.at):
@@ -64,6 +94,9 @@ class _Scanner:
                 self.at += 1
                 if char == "\n":
                     self.line += 1
+                if char == "\n" and words and words[-1].text in JOINS and self._in_condition(words):
+                    continue
+                listed = listed and char == "\n" and not words
                 if words:
                     result.append(words)
                 words = []
@@ -78,18 +111,21 @@ class _Scanner:
             elif char == "#":
                 end = self.text.find("\n", self.at)
                 self.at = len(self.text) if end < 0 else end
-            elif self.text.startswith(("&&", "||"), self.at) and not self._in_test(words):
+            elif self.text.startswith(JOINS, self.at):
+                sign = ShellWord(self.text[self.at : self.at + 2], self.line)
                 self.at += 2
+                if self._in_test(words) or (self._in_condition(words) and _TESTS_ON.match(self.text, self.at)):
+                    words.append(sign)
+                    continue
+                listed = listed or is_test(words) or [word.text for word in words] == ["}"]
                 if words:
-                    result.append(words)
+                    result.append([*words, sign] if listed else words)
                 words = []
-            elif self.text.startswith(("&&", "||"), self.at):
-                words.append(ShellWord(self.text[self.at : self.at + 2], self.line))
-                self.at += 2
             elif char in "|&" and not self.text.startswith(("&>", "|&"), self.at):
                 self.at += 1
-                if words:
-                    result.append(words)
+                if words:  # of a pipe all commands run, or none
+                    result.append([*words, ShellWord("&&", self.line)] if listed and char == "|" else words)
+                listed = listed and char == "|"
                 words = []
             elif self.text.startswith(HERE, self.at):
                 self._handed_text(words)
@@ -100,6 +136,9 @@ class _Scanner:
                     self.at = found.end()
                     continue
                 self._redirected(words)
+            elif char == "(" and (found := _CALCULATED.match(self.text, self.at)):
+                words.append(ShellWord(found[0], self.line))
+                self.at = found.end()
             elif char in "()":
                 words.append(ShellWord(char, self.line))
                 self.at += 1
@@ -139,6 +178,11 @@ class _Scanner:
     def _in_test(words: list[ShellWord]) -> bool:
         opened = sum(word.text == "[[" for word in words)
         return opened > sum(word.text == "]]" for word in words)
+
+    @staticmethod
+    def _in_condition(words: list[ShellWord]) -> bool:
+        """Whether words are the condition of an `if`."""
+        return bool(words) and words[0].text in ("if", "elif") and all(word.text != "then" for word in words)
 
     def _heredoc(self, end: str) -> str:
         """The lines up to the one that ends them."""
