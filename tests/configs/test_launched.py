@@ -441,7 +441,7 @@ def test_a_recipe_is_found_in_the_library_around_the_script_also_by_its_shorter_
 
 def test_arguments_that_another_command_prints_are_told(tmp_path: Path) -> None:
     (tmp_path / "llama3.py").write_text(dedent(RECIPES))
-    script = dedent(RUN).format(name=OWN_NAME).replace("=True\n", '=True $(cat more.txt) --seq_length "$(wc -l x)"\n')
+    script = dedent(RUN).format(name=OWN_NAME).replace("=True\n", '=True $(cat more.txt) --step_func "$(wc -l x)"\n')
     (tmp_path / "run.sh").write_text(script)
     found = read_files([str(tmp_path / "run.sh"), str(tmp_path / "llama3.py")], Wanted())
     assert any("what $(cat more.txt) prints is not known" in note and "wc" not in note for note in found.notes)
