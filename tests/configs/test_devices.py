@@ -269,3 +269,28 @@ def test_a_file_of_another_program_is_none_of_deepspeeds(tmp_path: Path, start: 
 def test_one_process_on_the_cpu_is_told(kind: str, cpu: str, told: bool) -> None:
     text = f"distributed_type: {kind}\nnum_processes: 1\nmixed_precision: bf16\nuse_cpu: {cpu}\n"
     assert any("use_cpu" in note for note in meant(text, "acc.yaml").notes) is told
+
+
+ARGUMENTS = (
+    "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --vocab-size 500 "
+    "--max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 16 --tensor-model-parallel-size 2"
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "replicas"),
+    [
+        ("export WORLD_SIZE=16\nsrun python", 8),
+        ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\nexport WORLD_SIZE=$SLURM_NTASKS\nsrun ./launch.sh", 4),
+        ("WORLD_SIZE=4\ntorchrun --nproc_per_node 8", 4),  # a number of nodes, as others call it
+        ("mpirun -np 8 -npernode 4 python", 4),
+        ("GPUS_PER_NODE=4\nmpirun -np $((4 * NODES)) -npernode $GPUS_PER_NODE python", None),
+        ("GPUS_PER_NODE=4\nNNODES=$NHOSTS\nsrun python", None),
+        ("GPUS_PER_NODE=4\nWORLD_SIZE=$((GPUS_PER_NODE * NODES))\nsrun python", None),
+        ("GPUS_PER_NODE=4\nsrun python", 2),
+    ],
+)
+def test_processes_that_no_launcher_of_pytorch_starts(start: str, replicas: int | None) -> None:
+    found = meant(f"{start} {ARGUMENTS}\n", "run.sh")
+    assert found.job["parallel"].get("data") == replicas
+    assert ("parallel.data" in found.open) == (replicas is None)

@@ -278,3 +278,26 @@ def test_a_script_that_converts_is_no_training_of_another_program() -> None:
     text = "torchrun impl/convert.py --lr-decay-iters 9 --eval-iters 1 --eval-interval 1 --no-load-optim --load-dir x\n"
     with pytest.raises(InputError, match=r"convert\.py generates, evaluates or converts"):
         meant(text, "run.sh")
+
+
+@pytest.mark.parametrize(
+    ("file", "tokens"),
+    [
+        ("/data/gpt2-vocab.json", 50257),
+        ("$1", 50257),
+        ("<path>/vocab.json", 50257),
+        ("/tokenizers/own_131072/vocab.json", None),
+        ("/models/bloom-560m/vocab.json", 250880),
+    ],
+)
+def test_a_vocabulary_that_somebody_has_made_is_asked_for(file: str, tokens: int | None) -> None:
+    words = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --swiglu --seq-length "
+    words += "64 --max-position-embeddings 4096 --normalization RMSNorm --use-rotary-position-embeddings --micro-batch"
+    words += "-size 1 --untie-embeddings-and-output-weights --tokenizer-type GPT2BPETokenizer --vocab-file"
+    found = meant(f"torchrun --nproc_per_node 8 pretrain_gpt.py {words} {file}\n", "run.sh")
+    if tokens is None:
+        assert found.open == {"model.vocabulary_size": "--vocab-file says how many tokens there are"}
+        return
+    model = found.job["model"]
+    shape = model if isinstance(model, dict) else {"vocabulary_size": 50257}  # a profile of these sizes
+    assert (shape["vocabulary_size"], found.open) == (tokens, {})

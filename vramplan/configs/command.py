@@ -92,12 +92,35 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         return written
     if _sees_one(script):
         written["launcher.nproc_per_node"] = Written(1, file, script.values[VISIBLE][0].line)
+    world = None if launcher else _world(script)
+    if world is not None and shell.unknowns(world.text):
+        return written
+    if world is not None and world.text.isdecimal():
+        written["launcher.nproc_per_node"] = Written(world.text, file, world.line)
+        return written
+    if any(shell.unknowns(held[0].text) for name in OF_NODES if (held := script.values.get(name))):
+        return written
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
         said = any(f"launcher.{one}" in written for one in (key, *SAID_BY_OTHERS[key]))
         held = None if said else script.values.get(name)
         if held and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
+
+
+OF_NODES = ("NNODES", "NUM_NODES")
+OF_MPI = ("mpirun", "mpiexec", "aprun")
+
+
+def _world(script: shell.Script) -> shell.Argument | None:
+    """All processes where none of PyTorch's launchers starts them: those of MPI, or what `WORLD_SIZE` says to each."""
+    words = without_container(script.launcher)
+    held = [named(word) for word in words]
+    if any(name in OF_MPI for name in held):
+        return next((words[at + 1] for at, name in enumerate(held[:-1]) if name in ("-np", "-n")), None)
+    starts = any(name in held for name in STARTED_BY_SRUN | {"torch.distributed.launch", "torch.distributed.run"})
+    said = script.values.get("WORLD_SIZE")
+    return said[0] if said and script.program is not None and not starts else None
 
 
 def _may_be_a_file(text: str) -> bool:

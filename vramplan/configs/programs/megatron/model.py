@@ -6,6 +6,7 @@ tokenizer/*.py; pretrain_{gpt,bert,t5}.py.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from vramplan.configs import shell
@@ -156,7 +157,8 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     if kind.says_tied:
         sizes["tied_embeddings"] = not untied
     known = None
-    if kind.is_in_catalogue:
+    is_own = vocabulary is None and _is_another(sheet)
+    if kind.is_in_catalogue and not is_own:
         left_out = ("vocabulary_size",) if kind.own_vocabulary else ()
         exact = sizes
         if kind.counts_heads:  # without groups each head has keys of its own
@@ -164,7 +166,7 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         if vocabulary is None:  # sizes alone, which models of other biases have too
             exact = {**exact, **_biased(sheet, kind)}
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
-    if kind.other_experts and not known:
+    if kind.other_experts and not known and not is_own:
         latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
         others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
         known = sheet.shape_named({**others, "family": kind.other_experts[0 if latent else 1]})
@@ -173,13 +175,14 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         if vocabulary is None and not sheet.given("patch_tokenizer_type"):
             tell_vocabulary(sheet, meaning, known)
         return
-    if vocabulary is None and kind.is_in_catalogue:
+    if vocabulary is None and kind.is_in_catalogue and not is_own:
         alike = {name: value for name, value in sizes.items() if name not in ("vocabulary_size", "tied_embeddings")}
         alike.setdefault("key_value_heads", heads)
         alike |= _biased(sheet, kind)
         vocabulary = sizes["vocabulary_size"] = vocabulary_of_size(sheet, meaning, alike)
     if vocabulary is None:
-        meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
+        of = "--vocab-file" if is_own else "the tokenizer of --tokenizer-model"
+        meaning.ask("model.vocabulary_size", f"{of} says how many tokens there are")
         vocabulary = sizes["vocabulary_size"] = kind.usual_vocabulary_size
     own = {*mixture} & {"shared", "dense_layers"}
     if own and kind is MIXTRAL:
@@ -291,6 +294,14 @@ def _named_by_folder(sheet: Sheet, path: str) -> ModelShape | None:
     return sheet.shape_of(path) or next(filter(None, map(sheet.shape_of, folders)), None)
 
 
+def _is_another(sheet: Sheet) -> bool:
+    """Whether a vocabulary of GPT-2's form is one that somebody has made: its path does not say that it is GPT-2's."""
+    file = (sheet.text("vocab_file") or "").strip()
+    if sheet.text("tokenizer_type") not in (None, "GPT2BPETokenizer") or shell.unknowns(file):
+        return False
+    return file.endswith(".json") and re.search(r"<|(?i:gpt|your|path.?to)", file) is None
+
+
 def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
     """How many tokens there are, None where only the tokenizer knows."""
     sheet = asked.sheet
@@ -309,6 +320,9 @@ def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
         named = sheet.shape_of(beside_images)
     if named is not None:
         return named.vocabulary_size
+    if _is_another(sheet):
+        folder = _named_by_folder(sheet, file)
+        return None if folder is None else folder.vocabulary_size
     if tokens in VOCABULARIES:
         return VOCABULARIES[tokens]
     if file.endswith("vocab.txt"):
