@@ -40,7 +40,7 @@ def without_redirections(arguments: list[Argument]) -> list[Argument]:
     kept: list[Argument] = []
     target = False
     for item in arguments:
-        if item.text == "|":
+        if item.text in ("|", "|&"):
             break
         found = _WRITTEN.fullmatch(item.text)
         if found is None and not target:
