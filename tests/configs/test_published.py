@@ -119,6 +119,21 @@ def test_what_accelerate_does_not_pass_on_changes_nothing() -> None:
     holds(job(ZERO.replace("zero_stage: 2", "zero_stage: 3"), "accelerate.yaml"), offload=["parameters"])
 
 
+@pytest.mark.parametrize(
+    ("stage", "names", "told"),
+    [(3, "MixtralSparseMoeBlock,OwnExperts", True), (3, "MixtralSparseMoeBlock", False), (2, "OwnExperts", False)],
+)
+def test_modules_that_stage_3_gathers_as_a_whole_are_told(stage: int, names: str, told: bool) -> None:
+    text = ZERO.replace("zero_stage: 2", f"zero_stage: {stage}\n  deepspeed_moe_layer_cls_names: {names}")
+    found = meant(text, "accelerate.yaml").unmodelled.get("deepspeed_config.deepspeed_moe_layer_cls_names")
+    assert (found or "").startswith("OwnExperts: gathered as a whole") is told
+
+
+def test_a_loss_of_chosen_answers_beside_the_one_of_pairs_is_told() -> None:
+    words = "python dpo.py --model_name_or_path gpt2 --max_length 64 --loss_type sigmoid --rpo_alpha 1.0"
+    assert "rpo_alpha" in meant(words, "run.sh").unmodelled
+
+
 def test_a_file_of_the_launcher_that_is_not_here_is_asked_for() -> None:
     text = """
     accelerate launch --config_file configs/zero3.yaml --num_processes 4 sft.py --model_name_or_path gpt2 \\

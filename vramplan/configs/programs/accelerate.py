@@ -103,6 +103,13 @@ _DEEPSPEED_OPTIONS = names(
 )
 
 
+OWN_LEAVES = ("MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock")
+"""What stage 3 gathers as a whole by itself.
+
+Source: deepspeedai/DeepSpeed 0.19.8, deepspeed/runtime/zero/leaf_module_config.py; accelerate 1.15.0,
+accelerate/utils/dataclasses.py (DeepSpeedPlugin.set_moe_leaf_modules).
+"""
+
 _EIGHT = {"mixed_precision": "bf16", "num_processes": 8, "num_machines": 1}
 _SHARDED = {"distributed_type": "FSDP", **_EIGHT, f"{FSDP}.fsdp_activation_checkpointing": False}
 _ZERO = {"distributed_type": "DEEPSPEED", **_EIGHT}
@@ -311,6 +318,10 @@ def _inline(sheet: Sheet, meaning: Meaning) -> None:
         sheet.problem(key, f"{stage} is no stage of ZeRO", "0, 1, 2 or 3")
         stage = 0
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", key)
+    leaves = f"{DEEPSPEED}.deepspeed_moe_layer_cls_names"
+    others = [name for name in sheet.texts(leaves) or () if name not in OWN_LEAVES]
+    if stage == 3 and others:
+        meaning.lack(leaves, f"{', '.join(others)}: gathered as a whole, and counted as DeepSpeed does by itself")
     offload: list[str] = []
     of: list[str] = []
     for name, parts, device_of in (

@@ -19,7 +19,7 @@ UNDERSTOOD = names(
     fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_backward_prefetch_policy
     deepspeed_config.deepspeed_config_file deepspeed_config.zero_stage deepspeed_config.offload_optimizer_device
     deepspeed_config.offload_param_device deepspeed_config.gradient_accumulation_steps
-    deepspeed_config.gradient_clipping
+    deepspeed_config.gradient_clipping deepspeed_config.deepspeed_moe_layer_cls_names
     parallelism_config.parallelism_config_dp_replicate_size parallelism_config.parallelism_config_dp_shard_size
     parallelism_config.parallelism_config_tp_size parallelism_config.parallelism_config_cp_size
     parallelism_config.parallelism_config_sp_size
@@ -46,8 +46,7 @@ WITHOUT_EFFECT = names(
     deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model
     deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile
     deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
-    deepspeed_config.deepspeed_moe_layer_cls_names deepspeed_config.offload_optimizer_nvme_path
-    deepspeed_config.offload_param_nvme_path config_file
+    deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path config_file
     deepspeed_config.overlap_comm deepspeed_config.contiguous_gradients deepspeed_config.reduce_scatter
     deepspeed_config.reduce_bucket_size deepspeed_config.allgather_bucket_size deepspeed_config.allgather_partitions
     deepspeed_config.sub_group_size deepspeed_config.stage3_* deepspeed_config.offload_optimizer_pin_memory

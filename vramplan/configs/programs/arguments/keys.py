@@ -175,7 +175,7 @@ WITHOUT_EFFECT = (
     ref_model_init_kwargs.* model_adapter_name ref_adapter_name disable_dropout max_prompt_length
     max_target_length_dpo generate_during_eval is_encoder_decoder use_logits_to_keep precompute_ref_batch_size tools
     label_smoothing reference_free f_divergence_type f_alpha_divergence_coef discopop_tau loss_weights use_weighting
-    ld_alpha rpo_alpha wpo_temperature simpo_gamma gamma_beta_ratio cpo_alpha undesirable_weight ref_model_sync_steps
+    ld_alpha wpo_temperature simpo_gamma gamma_beta_ratio cpo_alpha undesirable_weight ref_model_sync_steps
     ref_model_mixup_alpha completion_only_loss assistant_only_loss eval_packing router_aux_loss_coef
     wandb_project wandb_entity wandb_run_group wandb_log_unique_prompts hub_model_revision num_completions_to_print
     log_completions temperature top_p top_k min_p repetition_penalty reward_funcs reward_weights system_prompt
@@ -204,6 +204,7 @@ WITHOUT_EFFECT = (
 UNMODELLED = {
     **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
     "device_map": "which device has which layer",
+    "rpo_alpha": "a language-modelling loss of the chosen answers beside DPO's",  # which TRL 1.16 has no more
     "sync_ref_model": "the reference model follows the trained one",
     "use_vllm": "an inference engine beside training",
     "vllm_gpu_memory_utilization": SHARE,
