@@ -80,6 +80,7 @@ class Module:
         self.file = file
         self.beside, self.kept = beside, frozenset(kept)
         tree = python_tree(text, file)
+        self._top = tree.body
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.imported: dict[str, tuple[str, str]] = {
             alias.asname or alias.name: (node.module, alias.name)
@@ -88,6 +89,9 @@ class Module:
             for alias in node.names
         }
         self.names: dict[str, Any] = {}
+        self.handed: list[tuple[str, Constructed]] = []
+        """Calls whose first argument is an object, and that object."""
+
         self._others: dict[str, Module | None] = {}
         for statement in tree.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign):
@@ -97,6 +101,13 @@ class Module:
         """What the function of a name returns without arguments, if that is an object."""
         found = self._called(self.functions[name], Constructed(name, self.functions[name].lineno), {}, 0)
         return found if isinstance(found, Constructed) else None
+
+    def runs(self) -> None:
+        """Go through what the file does where it is started, `if __name__ == "__main__":` and the lines around it."""
+        self.names["__name__"] = "__main__"
+        for statement in self._top:
+            if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                self._statement(statement, self.names, 0)
 
     def _called(self, function: ast.FunctionDef, call: Constructed, given: dict[str, Any], depth: int) -> Any:
         arguments = [*function.args.posonlyargs, *function.args.args]
@@ -141,6 +152,8 @@ class Module:
                 self._body(statement.body if test else statement.orelse, names, depth)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._value(statement.value, names, depth)
+        elif isinstance(statement, ast.With):
+            self._body(statement.body, names, depth)
 
     def _assign(self, target: ast.expr, value: Any, names: dict[str, Any], depth: int) -> None:
         if isinstance(target, ast.Name):
@@ -285,6 +298,8 @@ class Module:
             if isinstance(owner, Constructed):
                 made.name = f"{owner.name}.{node.func.attr}"
                 made.fields[OWNER] = (owner, node.lineno)
+        if made.positional and isinstance(made.positional[0], Constructed):
+            self.handed.append((name, made.positional[0]))
         if name == "isinstance" and len(made.positional) == 2 and str(made.positional[1]) in TYPES:
             given = made.positional[0]
             return isinstance(given, TYPES[str(made.positional[1])]) if not isinstance(given, NotConstant) else made

@@ -15,12 +15,14 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.programs import nemo_library as library
 from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.devices import GROUP_KEY, ends_of, say_group
 from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 from vramplan.configs.written import Written
+from vramplan.errors import InputError, Problem
 
 UNDERSTOOD = names(
     """
@@ -178,15 +180,23 @@ def from_python(
 
     Without a name `pretrain_recipe` counts, and `finetune_recipe` where it has no other.
     """
-    if not re.search(r"\brun\.(Partial|Config|cli)\b", text) or "_recipe" not in text:
+    if not (library.calls_one(text) or (re.search(r"\brun\.(Partial|Config|cli)\b", text) and "_recipe" in text)):
         return None
     module = constructed.Module(text, file, beside, KEPT)
-    name, made, others = constructed.chosen(module, wanted, lambda name: name in ("pretrain_recipe", "finetune_recipe"))
+    started = None if wanted else library.started(module)
+    if started is not None:
+        name, made, others = started.name, started, list[str]()
+    else:
+        name, made, others = constructed.chosen(module, wanted, lambda name: name in library.MAKERS)
     found = constructed.settings(made, file, _of_class)
     # an object that only an assignment to its attribute made known has no name
     found = {key: item for key, item in found.items() if item.value or not key.endswith(CLASS)}
-    if made.name.rpartition(".")[2] in ("pretrain_recipe", "finetune_recipe"):
-        found = _of_base(found, made, file)
+    if made.name.rpartition(".")[2] in library.MAKERS:
+        base = library.settings_of(module, made)
+        if base is None and "." in made.name and not any(key.startswith(("model", "trainer")) for key in found):
+            message = f"{made.name} is in a file that is not here"
+            raise InputError([Problem(message, hint="give the file of that recipe", file=file, line=made.line)])
+        found = _of_base(found, made, file) if base is None else library.over(base, found, made, file)
     if made.name == "default_finetune_recipe":
         inner = {key: item for key, item in found.items() if key.startswith("0.")}
         found = {key: item for key, item in found.items() if not re.match(r"\d", key)}
