@@ -363,3 +363,47 @@ def test_the_first_script_of_llama_factory_cuts_texts_to_1024_tokens() -> None:
     assert meant(f"torchrun src/train.py {words}", "run.sh").job["sequence_length"] == 2048
     later = meant(f"python src/train_bash.py {words}", "run.sh", version="0.9.3")
     assert later.job["sequence_length"] == 2048
+
+
+OWN_PROGRAM = """\
+import os
+batch_size = 16
+bias = False
+n_layer = 6
+dropout = 0.1
+gradient_accumulation_steps = 2
+{own}
+config_keys = [k for k in globals()]
+exec(open('configurator.py').read())
+batch_size = 999
+{loop}
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "gpus", "steps"),
+    [
+        ("gradient_accumulation_steps //= ddp_world_size", 2, 1),
+        ("gradient_accumulation_steps //= ddp_world_size", None, 2),
+        ("pass", 2, 2),  # each GPU takes the steps
+        ("pass", None, 2),
+        ("if not ddp:\n    gradient_accumulation_steps *= 8", None, 16),
+    ],
+)
+def test_defaults_of_a_program_made_from_nanogpt(tmp_path: Path, loop: str, gpus: int | None, steps: int) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "train.py").write_text(OWN_PROGRAM.format(own="block_size = 256", loop=loop))
+    file = tmp_path / "config" / "own.py"
+    file.write_text("n_embd = 384\nn_head = 6\nblock_size = 512\nwandb_log = True\nmax_iters = 10\n")
+    found = read_files([str(file)], Wanted(devices=gpus)).job
+    sizes = {"layers": 6, "hidden_size": 384, "attention_heads": 6, "max_positions": 512}
+    assert sizes.items() <= found["model"].items()
+    expected = {"micro_batch_size": 16, "dropout": 0.1, "sequence_length": 512, "gradient_accumulation_steps": steps}
+    assert expected.items() <= found.items()
+
+
+def test_a_train_py_without_the_configurator_is_another_program(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("batch_size = 16\n")
+    file = tmp_path / "own.py"
+    file.write_text("n_embd = 384\nn_head = 6\nn_layer = 6\nblock_size = 512\n")
+    assert read_files([str(file)], Wanted()).job["micro_batch_size"] == 12

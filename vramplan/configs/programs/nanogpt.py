@@ -6,17 +6,19 @@ configurator.py (options).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, named, options, processes
-from vramplan.configs.forms import NotConstant
+from vramplan.configs.forms import NotConstant, from_python
+from vramplan.configs.neighbours import started as started_beside
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
-from vramplan.errors import closest
+from vramplan.errors import InputError, closest
 from vramplan.options.words import OPTIMIZERS
 
 UNDERSTOOD = names(
@@ -72,6 +74,31 @@ PADDED = 50304  # train.py: GPT-2's 50257, padded
 _LAUNCHED = re.compile(r"^\s*#.*--nproc_per_node=(\d+)(?:.*--nnodes=(\d+))?", re.MULTILINE)
 
 
+_ABOVE = re.compile(r"(?m)^exec\(open\(['\"]configurator\.py['\"]\)")
+_DIVIDES = re.compile(r"gradient_accumulation_steps\s*//=|gradient_accumulation_steps\s*=.*//")
+
+
+_SIMULATES = re.compile(r"gradient_accumulation_steps\s*\*=\s*8\b")
+
+
+def _of_its_program(sheet: Sheet, meaning: Meaning) -> str | None:
+    """The text of the `train.py` around a file; what it sets above its configurator holds where nanoGPT has another."""
+    file = next((item.file for item in sheet.written.values() if item.file), None)
+    beside = None if file is None or os.path.basename(file) == "train.py" else started_beside("train.py", file)
+    ends = None if beside is None else _ABOVE.search(beside[0])
+    if beside is None or ends is None:
+        return None
+    try:
+        own = from_python(beside[0][: ends.start()], beside[1])
+    except InputError:
+        return None
+    for key in UNDERSTOOD & own.keys() - sheet.written.keys():
+        value = own[key].value
+        if not isinstance(value, NotConstant) and value != sheet.release.defaults.get(key):
+            sheet.written[key] = own[key]
+    return beside[0]
+
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are nanoGPT's alone, times two beside its sizes: TrainingArguments have `block_size` too."""
     own = (
@@ -99,6 +126,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a nanoGPT configuration."""
+    program = _of_its_program(sheet, meaning)
     for key in UNDERSTOOD:
         if key in sheet.written and isinstance(sheet.written[key].value, NotConstant):
             text = sheet.written[key].value.text
@@ -121,7 +149,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("sequence_length", length, "block_size")
     meaning.say("micro_batch_size", sheet.count("batch_size"), "batch_size")
     _model(sheet, meaning, length)
-    _devices(sheet, meaning)
+    _devices(sheet, meaning, program)
     _optimizer(sheet, meaning)
     precision = sheet.word("dtype", PRECISIONS)
     if precision:
@@ -210,7 +238,8 @@ def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         meaning.ask("model.vocabulary_size", f"data/{dataset}/meta.pkl says how many characters there are")
 
 
-def _devices(sheet: Sheet, meaning: Meaning) -> None:
+def _devices(sheet: Sheet, meaning: Meaning, program: str | None) -> None:
+    """Say how many devices there are, and how the accumulation steps are shared; `program`: its `train.py`."""
     devices = sheet.devices
     launched = _LAUNCHED.search(sheet.source)
     if devices is None and launched:
@@ -219,13 +248,16 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     key = "gradient_accumulation_steps"
     steps = sheet.count(key)
     alone = sheet.devices is None and launched is not None and steps is not None and steps % (devices or 1) != 0
-    if alone and sheet.release.version != OLD:
+    simulates = sheet.release.version == OLD
+    if program is not None:
+        alone, simulates = _DIVIDES.search(program) is None, _SIMULATES.search(program) is not None
+    elif alone and not simulates:
         meaning.note(f"{key}: {steps} are those of each GPU, as in train.py until 2023-04: {devices} do not divide it")
-    if sheet.release.version == OLD or alone:
+    if simulates or alone:
         if devices and devices > 1:
             meaning.say("parallel.data", devices, "the launcher")
             meaning.say("parallel.sharding", "ddp", "the launcher")
-        elif steps is not None:
+        elif steps is not None and (simulates or program is None):
             steps *= SIMULATED
         meaning.say(key, steps, key, "the launcher")
         return
