@@ -282,6 +282,8 @@ ARGUMENTS = (
     [
         ("export WORLD_SIZE=16\nsrun python", 8),
         ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\nexport WORLD_SIZE=$SLURM_NTASKS\nsrun ./launch.sh", 4),
+        ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gres=gpu:4\nsrun python", 4),
+        ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:4\nsrun python", None),
         ("WORLD_SIZE=4\ntorchrun --nproc_per_node 8", 4),  # a number of nodes, as others call it
         ("mpirun -np 8 -npernode 4 python", 4),
         ("GPUS_PER_NODE=4\nmpirun -np $((4 * NODES)) -npernode $GPUS_PER_NODE python", None),

@@ -120,6 +120,9 @@ def _world(script: shell.Script) -> shell.Argument | None:
         return next((words[at + 1] for at, name in enumerate(held[:-1]) if name in ("-np", "-n")), None)
     starts = any(name in held for name in STARTED_BY_SRUN | {"torch.distributed.launch", "torch.distributed.run"})
     said = script.values.get("WORLD_SIZE")
+    if not said and "srun" in held:  # a task for each GPU, as the head of the script has them
+        tasks, gpus = (script.values.get(name) for name in ("SLURM_NTASKS_PER_NODE", "SLURM_GPUS_ON_NODE"))
+        said = script.values.get("SLURM_NTASKS") if tasks and gpus and tasks[0].text == gpus[0].text else None
     return said[0] if said and script.program is not None and not starts else None
 
 
