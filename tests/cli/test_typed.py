@@ -255,7 +255,11 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     ("words", "hint"),
     [
         (("llama", "3.1", "8b", "-g", "a100"), "a model is one word: llama-3.1-8b"),
-        (("gpt2", "v10"), "a GPU is given as --gpu v10"),
+        (("gpt2", "v10"), "did you mean v100"),
+        (("gpt2", "colab"), "--gpu t4"),
+        (("gpt2", "k80", "--lora"), "--gpu '24 GiB'"),
+        (("gpt2", "v10", "-g", "t4"), "a GPU is given as --gpu v10"),
+        ((*PLAIN, "--grpo", "--vllm-gpu-memory-utilization", "0.3"), "--reserve SIZE"),
         ((*PLAIN, "--runtime", "axolotl"), "vramplan fit axolotl.yaml"),
         ((*PLAIN, "--runtime", "PyTorch Lightning"), "--runtime pytorch"),
         ((*PLAIN, "--runtime", "verl"), "samples answers"),

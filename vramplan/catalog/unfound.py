@@ -22,6 +22,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST = 60  # letters of a name that others are compared with
 NODES_OF_NVIDIA, GPUS_OF_A_NODE = ("dgx", "hgx"), "8"  # as most of them are sold
 MOST_PARTS = 8  # of a name in which that of a GPU is looked for
+LISTS = "lists all"
 FEW = 16  # names that a hint lists in full
 _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
@@ -69,6 +70,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = "no such file; a model of the Hugging Face hub is ORG/NAME"
     if hint is None:
         hint = _known(kind, names)
+        if kind == "gpus" and LISTS in hint:
+            hint += "; of a card that is not among them the size will do, as in --gpu '24 GiB'"
     return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
 
 
@@ -124,7 +127,7 @@ def _known(kind: Kind, names: Sequence[str]) -> str:
     if not names:
         return "no profiles are installed; name a folder with --profiles"
     if kind in LISTED and len(names) > FEW:
-        return f"vramplan {kind} lists all {len(names)}"
+        return f"vramplan {kind} {LISTS} {len(names)}"
     return "known: " + ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
 
 

@@ -55,6 +55,9 @@ OPTIONS = {
         *("parallel", "parallelism", "distributed", "dist", "sharded", "shard", "multi-gpu"),
     ),
     "--emit PROGRAM": ("export", "write", "generate-config", "gen-config", "write-config", "to"),
+    "--reserve SIZE is what vLLM takes of each GPU beside training: that share of its memory": (
+        *("vllm-gpu-memory-utilization", "vllm-memory", "use-vllm", "colocate", "vllm-mode", "vllm-colocate"),
+    ),
     "--reserve SIZE is memory that is kept free": ("margin", "headroom", "safety", "safety-margin", "buffer"),
     "--strict": ("fail-on-tight", "fail-on", "exit-code"),
     "--svg FILE": ("png", "html", "pdf", "plot", "image", "picture", "chart"),
@@ -337,8 +340,11 @@ BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a",
 """Words of a sentence, which no model and no GPU is called."""
 
 
-def second_word(model: str, word: str, behind: list[str], command_name: str) -> str:
-    """What a second word without an option may be: more of the model's name, or a GPU. `behind` it stand others."""
+def second_word(model: str, word: str, behind: list[str], command_name: str) -> str | None:
+    """What a second word without an option may be, as more of the model's name; None where it can only be a GPU.
+
+    `behind` it stand others.
+    """
     if word.lower() in BETWEEN:
         return f"leave {word!r} out: vramplan {command_name} MODEL GPU, with 8xh100 for eight of them"
     several: tuple[tuple[Kind, str], ...] = (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}"))
@@ -360,7 +366,7 @@ def second_word(model: str, word: str, behind: list[str], command_name: str) -> 
     other = has_the_word(word)
     if other is not None and other.options:
         return f"it is a value of {other.option}"
-    return f"the model is named already; a GPU is given as --gpu {quoted(word)}"
+    return None
 
 
 def at_the_top(words: Sequence[str]) -> str | None:

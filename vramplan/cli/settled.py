@@ -21,6 +21,7 @@ def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
     Quantized weights cannot be trained, so that they mean it too. A file has adapters of its own, whose settings may be
     changed.
     """
+    _rank_of_the_optimizer(found)
     given = {one.parameter.name for one in found if one.parameter is not None}
     _refuse_settings_of_none(found)
     if given & {"adapter", "job", "config"} or "--adapter" not in names_of(command):
@@ -33,6 +34,33 @@ def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
                 named("vramplan.cli.output:say")(f"note: {one.spelling} {said} LoRA (--adapter lora)")
             return [TypedOption(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
     return []
+
+
+def _rank_of_the_optimizer(found: list[TypedOption]) -> None:
+    """A rank beside an optimizer of a low rank, where no adapter is typed, is that of the optimizer: --galore --rank 128.
+
+    `found` loses the rank, and its optimizer has it.
+    """
+    named_so = {name: [one for one in found if one.parameter and one.parameter.name == name] for name in OF_A_RANK}
+    optimizers, ranks, adapters = named_so.values()
+    if len(optimizers) != 1 or len(ranks) != 1 or not all(map(_is_nothing, adapters)):
+        return
+    [optimizer], [rank] = optimizers, ranks
+    row = named("vramplan.options.table:parameters")()[optimizer.parameter.name]
+    word, has_rank, _ = str(optimizer.value).partition(":")
+    meant = row.spellings.get(named("vramplan.options.spellings:bare")(word))
+    if meant is not None and meant.also:  # as a layerwise one, which is more than a word and a rank
+        return
+    kind = (meant.word if meant is not None else word).partition(":")[0]
+    low_rank = {one.partition(":")[0] for one in named("vramplan.options.words:LOW_RANK_OPTIMIZERS")}
+    if has_rank or kind not in low_rank or not str(rank.value).isdecimal():
+        return
+    value = f"{kind}:{rank.value}"
+    found.remove(rank)
+    found[found.index(optimizer)] = optimizer._replace(value=value)
+    if not is_quiet(found):
+        said = f"note: {rank.shown} is read as the rank of the optimizer (--optimizer {value})"
+        named("vramplan.cli.output:say")(said)
 
 
 def _refuse_settings_of_none(found: list[TypedOption]) -> None:
@@ -59,6 +87,7 @@ def _is_nothing(one: TypedOption) -> bool:
 
 
 QUANTIZATION = "quantization"
+OF_A_RANK = ("optimizer", "rank", "adapter")
 LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
 
 

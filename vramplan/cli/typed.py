@@ -164,13 +164,8 @@ class _WordsReader:
                     found.append(TypedOption(self.declared["--model"], "--model", word))
                     continue
                 if "model" in given:
-                    named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
-                    raise UsageError(
-                        f"what is {word!r}?",
-                        hint=named("vramplan.cli.meant:second_word")(
-                            str(named_first), word, self.words, self.command.name
-                        ),
-                    )
+                    found.append(self._a_gpu_it_seems(word, found))
+                    continue
                 found.append(TypedOption(self.declared["--model"], "--model", word))
             else:
                 found.append(TypedOption(None, word, None))
@@ -208,6 +203,24 @@ class _WordsReader:
         if not behind and called("models", word) is not None:
             return False
         return all(self._names_a_gpu(one, behind=behind) for one in word.split(","))
+
+    def _a_gpu_it_seems(self, word: str, found: list[TypedOption]) -> TypedOption:
+        """A second word that no GPU is called, as the GPU that it can only be: who reads it says what is near.
+
+        Raises UsageError where it may be something else.
+        """
+        model = next(str(one.value) for one in found if one.parameter and one.parameter.name == "model")
+        hint = named("vramplan.cli.meant:second_word")(model, word, self.words, self.command.name)
+        gpu = self.declared.get("--gpu")
+        is_named = any(one.parameter is gpu for one in found) or any(
+            self.declared.get(one.partition("=")[0], self.declared.get(one[:2])) is gpu for one in self.words
+        )
+        if hint is None and gpu is not None and not is_named and not any(letter.isspace() for letter in word):
+            return TypedOption(gpu, "--gpu", word)
+        raise UsageError(
+            f"what is {word!r}?",
+            hint=hint or f"the model is named already; a GPU is given as --gpu {named('vramplan.options.flags:quoted')(word)}",
+        )
 
     def _with_its_gpu(self, word: str) -> str:
         """A number and the GPU behind it as one word: `8 h100`, `8 x h100`."""
