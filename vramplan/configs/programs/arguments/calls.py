@@ -277,7 +277,7 @@ class _Page(AdapterPage):
         if whole is not True and "load_in_8bit" not in self.written:
             self.usual("load_in_4bit", True, call)
         self.put("use_bnb_nested_quant", True, call)
-        self.usual("dtype", "bfloat16", call)
+        self.usual("dtype", "auto", call)  # the half type that the GPU has
 
     def _length(self) -> None:
         """The length to which the tokenizer cuts texts, the longest of several."""

@@ -67,11 +67,21 @@ def loaded_type(file: TrainingFile) -> tuple[str | None, str]:
 
 
 def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
-    """What bf16 and fp16 mean, by how the weights are loaded and how the devices share the model."""
+    """What bf16 and fp16 mean, by how the weights are loaded and how the devices share the model.
+
+    Unsloth's copies of TRL's configurations have neither on, and take the type of the model, which without a `dtype` is
+    bf16 where the GPU has it: both are left to the GPU.
+    Source: unslothai/unsloth (0050c73e), unsloth/models/rl.py, `mixed_precision` and `replacements`; llama.py,
+    FastLlamaModel.from_pretrained.
+    """
     sheet, meaning = file.sheet, file.meaning
     loaded, loaded_by = loaded_type(file)
     if "precision" in meaning.job:
         return  # of a loop of its own
+    is_said = any(sheet.given(key) for key in ("fp16", "bf16")) or "mixed_precision" in sheet.beside
+    if sheet.flag("use_unsloth") and peft and not is_said and loaded is None:
+        sheet.taken.update(("fp16", "bf16", "tf32"))
+        return
     fp16, bf16 = sheet.flag("fp16"), sheet.flag("bf16")
     key = "fp16" if fp16 else "bf16"
     if bf16 is None:
