@@ -8,6 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.reading import Wanted, read_file
 from vramplan.errors import InputError
@@ -128,9 +129,28 @@ def test_unsloth_has_four_bits_and_all_layers_without_a_word(checkpoints: str, o
         adapter__targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
         activation_checkpointing="full",
         offload=offload,
-        precision="amp-bf16",
+        precision=None,  # the GPU's
         packing=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fp16=not is_bfloat16_supported(),", "fp16=own,"),
+        ("bf16=is_bfloat16_supported(), ", ""),
+        ("fp16=not is_bfloat16_supported(),", ""),
+        ("TrainingArguments", "SFTConfig"),
+    ],
+)
+def test_unsloth_computes_in_the_half_type_that_the_gpu_has(old: str, new: str, tmp_path: Path) -> None:
+    own = "length = 4096\n    own = not is_bfloat16_supported()"
+    text = UNSLOTH.format(checkpoints="True").replace("length = 4096", own)
+    file = tmp_path / "own.py"
+    file.write_text(textwrap.dedent(text.replace(old, new)), "utf-8")
+    for gpu, half in (("t4", "fp16"), ("l4", "bf16")):
+        found = run("fit", str(file), gpu, "--format", "json").document["job"]
+        assert (found["precision"], found["weight_dtype"]) == (f"amp-{half}", half)
 
 
 PLAIN = """

@@ -37,7 +37,7 @@ def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
 
 
 def _rank_of_the_optimizer(found: list[TypedOption]) -> None:
-    """A rank beside an optimizer of a low rank, where no adapter is typed, is that of the optimizer: --galore --rank 128.
+    """A rank beside an optimizer of a low rank, where no adapter is typed, is the optimizer's: --galore --rank 128.
 
     `found` loses the rank, and its optimizer has it.
     """

@@ -127,6 +127,9 @@ def _job_of_its_file(found: list[TypedOption]) -> list[TypedOption]:
     return [whole if one is files[0] else one for one in found if one is not names[0]]
 
 
+OPTION = re.compile("--[a-z]")
+
+
 class _WordsReader:
     def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
         self.command, self.context, self.words = command, context, list(words)
@@ -142,6 +145,11 @@ class _WordsReader:
         found: list[TypedOption] = []
         while self.words:
             word = self.words.pop(0)
+            if self.takes_model and (" --" in word or (word == "--" and any(map(OPTION.match, self.words)))):
+                raise UsageError(
+                    "a command of a training program is not read from the command line",
+                    hint=f"put it into a file, or pipe it: echo '...' | vramplan {self.command.name} - GPU",
+                )
             if word == "--":
                 found += [TypedOption(None, rest, None) for rest in self.words]
                 break
@@ -217,9 +225,9 @@ class _WordsReader:
         )
         if hint is None and gpu is not None and not is_named and not any(letter.isspace() for letter in word):
             return TypedOption(gpu, "--gpu", word)
+        shown = named("vramplan.options.flags:quoted")(word)
         raise UsageError(
-            f"what is {word!r}?",
-            hint=hint or f"the model is named already; a GPU is given as --gpu {named('vramplan.options.flags:quoted')(word)}",
+            f"what is {word!r}?", hint=hint or f"the model is named already; a GPU is given as --gpu {shown}"
         )
 
     def _with_its_gpu(self, word: str) -> str:
@@ -354,9 +362,13 @@ class _WordsReader:
     def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[TypedOption]:
         value = given
         if shortcut.metavar and value is None:
+            if not self.words and shortcut.value:
+                self._unknown(spelling)
             if not self.words:
                 self.context.fail(f"Option {spelling!r} requires an argument.")
             value = self.words.pop(0)
+        if shortcut.metavar and shortcut.value and re.fullmatch(shortcut.value, str(value).lower()) is None:
+            self._unknown(spelling)
         elif value is None and self.words and shortcut.value:
             both = f"{shortcut.value}|{shortcut.unless}" if shortcut.unless else shortcut.value
             if re.fullmatch(both, self.words[0].partition(" ")[0].lower()) and self.words[0] not in ("0", "1"):

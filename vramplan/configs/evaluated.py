@@ -24,7 +24,8 @@ from vramplan.configs.shell.numbers import CALCULATED, MAX_NUMBER
 from vramplan.errors import InputError
 
 DEPTH = 16  # names that stand for names; a circle ends here
-YES = ("is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_available")
+ASKS_FOR_BF16 = ("is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available")
+YES = (*ASKS_FOR_BF16, "is_available")
 """Functions that ask for the device, which is a newer GPU."""
 
 UNKNOWN = "**"

@@ -18,7 +18,7 @@ class Shortcut(NamedTuple):
     panel: str
     everyday: bool = False
     metavar: str = ""  # of its value; empty where it has none
-    value: str = ""  # of a value that may stand behind it: a pattern
+    value: str = ""  # of a value that may stand behind it, or with a `metavar` has to: a pattern
     unless: str = ""  # the words behind it that deny it: a pattern
     denied: tuple[str, ...] = ()  # the words that stand in its place then, where nothing else decides; () is nothing
 
@@ -93,6 +93,14 @@ SHORTCUTS = (
         DEVICES,
         True,
         value=r"fsdp[12]?|full[_-]shard|shard[_-]grad[_-]op|no[_-]shard|hybrid[_-]shard",
+    ),
+    Shortcut(
+        ("--deepspeed",),
+        ("--sharding", "{}"),
+        "Same as --sharding zero3; a file of DeepSpeed stands for itself, as in `fit ds_config.json`.",
+        TUNING,
+        metavar="ZERO",
+        value=r"zero[-_]?[123]|(?:zero[-_])?stage[-_]?[123]",
     ),
     Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),
     Shortcut(

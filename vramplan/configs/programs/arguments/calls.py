@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 
 from vramplan.configs.constructed import Beside
-from vramplan.configs.evaluated import ScriptNames
+from vramplan.configs.evaluated import ASKS_FOR_BF16, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments import loaded_adapters
@@ -198,7 +198,7 @@ class _Page(AdapterPage):
             del self.written["dtype"]
         self._quantized(words.get("quantization_config"))
         if unsloth:
-            self._unsloth(call, words)
+            self._unsloth(call, words, self.names.given(run.arguments))
         self.usual("dtype", "auto", call)
         calls = self.calls()
         kbit = next((one for one in calls if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
@@ -267,8 +267,11 @@ class _Page(AdapterPage):
             found is not None and found["what"] == "from_pretrained"
         )
 
-    def _unsloth(self, call: ast.Call, words: Mapping[str, ast.expr]) -> None:
+    def _unsloth(self, call: ast.Call, words: Mapping[str, ast.expr], arguments: Mapping[str, ast.expr]) -> None:
         self.put("use_unsloth", True, call)
+        for key in ("bf16", "fp16"):
+            if key in arguments and self._asks_for_bf16(arguments[key]):
+                self.written.pop(key, None)
         if "max_seq_length" in words and "max_length" not in self.written:
             self.usual("max_seq_length", self.names.value(words["max_seq_length"]), words["max_seq_length"])
         else:
@@ -278,6 +281,11 @@ class _Page(AdapterPage):
             self.usual("load_in_4bit", True, call)
         self.put("use_bnb_nested_quant", True, call)
         self.usual("dtype", "auto", call)  # the half type that the GPU has
+
+    def _asks_for_bf16(self, node: ast.expr) -> bool:
+        """Whether the GPU decides: `bf16=is_bfloat16_supported()`, which is what Unsloth does where nothing is said."""
+        found = ast.walk(self.names.behind(node) or node)
+        return any(isinstance(one, ast.Call) and name_of(one).rpartition(".")[2] in ASKS_FOR_BF16 for one in found)
 
     def _length(self) -> None:
         """The length to which the tokenizer cuts texts, the longest of several."""

@@ -78,7 +78,7 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     loaded, loaded_by = loaded_type(file)
     if "precision" in meaning.job:
         return  # of a loop of its own
-    is_said = any(sheet.given(key) for key in ("fp16", "bf16")) or "mixed_precision" in sheet.beside
+    is_said = sheet.flag("fp16") or sheet.flag("bf16") or "mixed_precision" in sheet.beside
     if sheet.flag("use_unsloth") and peft and not is_said and loaded is None:
         sheet.taken.update(("fp16", "bf16", "tf32"))
         return
