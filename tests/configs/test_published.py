@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 
 TRL = """
@@ -328,3 +330,40 @@ def test_open_instructs_script_of_preferences_needs_no_key_either() -> None:
     assert "loss" not in meant(text, "sft/mini.yaml").open
     assert "--loss dpo" in meant(text, "dpo/mini.yaml").open["loss"]
     assert meant(text, "dpo/mini.yaml", beside={"loss": "dpo"}).job["dpo_reference"] == "precomputed"
+
+
+GRPO = """
+model_name_or_path: Qwen/Qwen2.5-0.5B
+bf16: true
+num_generations: 8
+max_completion_length: 256
+use_vllm: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "version", "open_for"),
+    [
+        ("", None, "--reserve '24 GiB'"),
+        ("vllm_gpu_memory_utilization: 0.45\n", None, "--reserve '36 GiB'"),
+        ("vllm_mode: server\n", None, None),
+        ("vllm_enable_sleep_mode: true\n", None, None),
+        ("", "0.29.0", None),  # whose vLLM is a server where nothing is said
+        ("vllm_mode: colocate\n", "0.29.0", "--reserve '24 GiB'"),
+    ],
+)
+def test_what_vllm_keeps_of_the_gpus_that_train_is_asked_for(
+    more: str, version: str | None, open_for: str | None
+) -> None:
+    found = meant(GRPO + more, "grpo.yaml", version=version)
+    assert found.job["loss"] == "grpo"
+    assert ("reserve" in found.open) == (open_for is not None)
+    assert open_for is None or open_for in found.open["reserve"]
+
+
+def test_a_file_with_vllm_beside_training_is_judged_with_what_it_keeps(tmp_path: Path) -> None:
+    file = tmp_path / "grpo.yaml"
+    file.write_text(GRPO, "utf-8")
+    more = ("--seq", "512")
+    assert "--reserve '24 GiB'" in run("fit", str(file), "l4", *more).err
+    assert run("fit", str(file), "l4", *more, "--reserve", "22 GiB", "-q").code == 3

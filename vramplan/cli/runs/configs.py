@@ -38,7 +38,7 @@ CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activati
 VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
-_OPTION = re.compile(r" \((--[a-z-]+( [\w-]+)?)\)$")  # of a reason: the hint has it, with a value
+_OPTION = re.compile(r" \((--[a-z-]+( [\w-]+| '[^']+')?)\)$")  # of a reason: the hint has it, with a value
 _SETTING = re.compile(r"[\w.*:/-]+")
 """What a key of a file may be; what else gives a value is said in words, as `pretrain.py compiles the model`."""
 
@@ -273,7 +273,7 @@ def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
         if key.startswith("model.") and "model" in over:
             continue
         said = _OPTION.search(reason)
-        names_value = said is not None and (said[2] or "").islower()  # as in (--sharding zero3)
+        names_value = said is not None and ((said[2] or "").islower() or "'" in said[0])  # (--sharding zero3)
         hint = said[1] if said is not None and names_value else _value_of(key, given)
         missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, hint, file))
     if "gpu" not in given:
@@ -316,7 +316,7 @@ EXAMPLES = {
     "micro_batch_size": "--micro-batch 4",
     "gradient_accumulation_steps": "--gradient-accumulation-steps 4",
     "activation_checkpointing": "--checkpointing full",
-    "precision": "--precision mixed-bf16",
+    "precision": "--precision mixed-bf16, or mixed-fp16 where the GPU has no bf16",
     "parallel.data": "--gpus 8",
     "parallel.sharding": "--sharding zero3",
 }

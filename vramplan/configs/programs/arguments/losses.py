@@ -172,6 +172,8 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         meaning.say("padding", "right", "program")
         beside = "the reward and value models" if task == "ppo" else ""
         sampling.ask_loss(meaning, task.upper().replace("_", " "), more=beside)
+    if task in SAMPLED:
+        sampling.ask_share(sheet, meaning)
     if liger and task != SFT:
         trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
     known = SFT_LOSSES if task == SFT else sorted(DPO_LOSSES)

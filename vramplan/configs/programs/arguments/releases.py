@@ -42,19 +42,21 @@ _TRL: dict[str, Any] = {
     "gradient_checkpointing": True,
     "dtype": "float32",
     "loss_type": "nll",
+    "vllm_mode": "colocate",
     "bf16": None,  # which becomes true where fp16 is not set
 }
 
 
 def _trl(version: str, date: str, **others: Any) -> ProgramRelease:
     defaults = {key: value for key, value in {**_TRL, **others}.items() if value != ""}
-    files = "trl/trainer/sft_config.py, dpo_config.py, model_config.py, base_config.py"
+    files = "trl/trainer/sft_config.py, dpo_config.py, grpo_config.py, model_config.py, base_config.py"
     return ProgramRelease(
         version, date, f"huggingface/trl {version}, {files}; transformers, training_args.py", defaults
     )
 
 
-_V4: dict[str, Any] = {"dtype": "", "fsdp_config.version": 1}
+_V0: dict[str, Any] = {"vllm_mode": "server"}
+_V4: dict[str, Any] = {**_V0, "dtype": "", "fsdp_config.version": 1}
 
 _OLD: dict[str, Any] = {**_V4, "gradient_checkpointing": False, "optim": "adamw_torch"}
 
@@ -63,7 +65,7 @@ TRL_RELEASES = (
     _trl("1.9.0", "2026-07-21", loss_type="chunked_nll"),
     _trl("1.6.0", "2026-06-11", loss_type="chunked_nll"),
     _trl("1.0.0", "2026-03-30"),
-    _trl("0.29.0", "2026-02-25"),
+    _trl("0.29.0", "2026-02-25", **_V0),
     _trl("0.25.0", "2025-11-05", **_V4),
     _trl("0.22.0", "2025-08-29", **_V4),
     _trl("0.19.1", "2025-07-08", **_OLD),
