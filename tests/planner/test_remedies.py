@@ -220,6 +220,18 @@ def more_devices(keys: dict[str, Any]) -> Remedy:
 
 
 @pytest.mark.sweep
+def test_nodes_of_gpus_stand_behind_a_larger_card_for_who_has_one() -> None:
+    keys: dict[str, Any] = {"model": "phi-4", "gpu": "rtx-5090", "sequence_length": 8192, "micro_batch_size": 1}
+    keys |= {"adapter": {"kind": "lora"}, "activation_checkpointing": "full"}
+    found = fit(**keys).remedies
+    assert found is not None
+    bought = [one.change for one in found if one.costs == "money" and one.verdict == "fits"]
+    data = [change.get("parallel", {}).get("data", 1) for change in bought]
+    assert data[-1] > 8  # the fewest that surely fit
+    assert set(data[:-1]) == {1}
+
+
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_more_devices_are_more_nodes_where_those_of_a_node_were_typed() -> None:
     card = {**CARD, "memory": "3.5 GiB", "memory_bandwidth": "50 TB/s"}  # beside which all larger cards are slow

@@ -335,6 +335,9 @@ def test_print_gives_bare_scalars_and_compact_json(examples: dict[str, FitResult
     ("path", "message"),
     [
         ("verdikt", "no key 'verdikt' .did you mean verdict"),
+        ("memory", "no key 'memory' .did you mean peak.device_bytes"),
+        ("fits", "did you mean verdict"),
+        ("max-batch-size", "did you mean recommended.micro_batch_size"),
         ("peak.device", "no key 'device' under peak .did you mean device_bytes"),
         ("parameters.xyz", "known here: total, trainable"),
         ("checkpoints.7", "no item '7' in the list checkpoints .it has the items 0 to 6"),

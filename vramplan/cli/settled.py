@@ -46,7 +46,7 @@ def _rank_of_the_optimizer(found: list[TypedOption]) -> None:
     if len(optimizers) != 1 or len(ranks) != 1 or not all(map(_is_nothing, adapters)):
         return
     [optimizer], [rank] = optimizers, ranks
-    row = named("vramplan.options.table:parameters")()[optimizer.parameter.name]
+    row = named("vramplan.options.table:parameters")()[OF_A_RANK[0]]
     word, has_rank, _ = str(optimizer.value).partition(":")
     meant = row.spellings.get(named("vramplan.options.spellings:bare")(word))
     if meant is not None and meant.also:  # as a layerwise one, which is more than a word and a rank

@@ -29,7 +29,7 @@ def _step(value: Any, step: str, walked: list[str]) -> Any:
         keys = [str(key) for key in value]
         known = f"known here: {', '.join(keys)}" if keys else "there are no keys here"
         place = f" under {where}" if where else ""
-        below = _below(value, step) if not walked else None
+        below = (_meant(value, step) or _below(value, step)) if not walked else None
         raise UsageError(f"no key {step!r}{place}", key="--print", hint=below or near_matches(step, keys) or known)
     if isinstance(value, list):
         if step.isascii() and step.isdigit() and int(step) < len(value):
@@ -37,6 +37,32 @@ def _step(value: Any, step: str, walked: list[str]) -> Any:
         hint = f"it has the items 0 to {len(value) - 1}" if value else "it is empty"
         raise UsageError(f"no item {step!r} in the list {where}", key="--print", hint=hint)
     raise UsageError(f"{where} is a single value and has no {step!r}", key="--print", hint=f"print {where}")
+
+
+MEANT = {
+    "peak.device_bytes": ("memory", "vram", "mem", "gib", "gb", "bytes", "used", "total", "device", "peak_memory"),
+    "headroom_bytes": ("free", "headroom", "left"),
+    "verdict": ("fits", "fit", "result", "status", "answer", "ok"),
+    "recommended.micro_batch_size": (
+        *("batch_size", "batch", "bs", "mbs", "micro_batch", "max_batch_size", "max_batch"),
+        "per_device_train_batch_size",
+    ),
+    "recommended.gradient_accumulation_steps": ("grad_accum", "accumulation", "gas", "accumulation_steps"),
+    "recommended.activation_checkpointing": ("checkpointing", "gradient_checkpointing"),
+    "settings": ("plan", "args", "arguments", "config"),
+    "time.tokens_per_second": ("throughput", "speed", "tps", "tok_s", "tokens_s"),
+    "time.step_seconds": ("step_time", "step", "seconds", "seconds_per_step"),
+    "run.cost_usd": ("cost", "price", "usd", "dollars"),
+    "run.wall_seconds": ("hours", "days", "duration", "eta"),
+}
+"""Keys, and what people ask for who mean them."""
+
+
+def _meant(document: Mapping[str, Any], name: str) -> str | None:
+    """A hint with the key that is meant, where the document has it."""
+    word = name.lower().replace("-", "_")
+    there = {*document, *_paths(document, "")}
+    return next((f"did you mean {key}?" for key, words in MEANT.items() if word in words and key in there), None)
 
 
 def _below(document: Mapping[str, Any], name: str) -> str | None:

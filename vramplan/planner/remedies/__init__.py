@@ -25,6 +25,8 @@ from vramplan.values.machine import Gpu
 
 Offer = tuple[Candidate, TriedChange]
 
+A_NODE = 8  # GPUs, as most have them
+
 SURE = 3
 """Changes that surely fit, beside which those that only may are not tried: each takes a search for what is tight."""
 
@@ -57,7 +59,8 @@ def remedies_for(
             beside += offers()
     tries.unsure(beside)
     found = [*tries.offers(), *beside]
-    found.sort(key=_order)  # it keeps the order of the rest
+    now = judged.data_parallel_size
+    found.sort(key=lambda offer: _order(offer, now))  # it keeps the order of the rest
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 
 
@@ -171,10 +174,12 @@ def _one_of_each_group(offers: Iterable[Offer]) -> Iterator[Offer]:
     yield from best.values()
 
 
-def _order(offer: Offer) -> tuple[bool, int, float]:
+def _order(offer: Offer, now: int) -> tuple[bool, int, bool, float]:
+    """Certain ones first, then by cost. Whole nodes more, however fast they are, stand behind larger cards."""
     candidate, tried = offer
-    seconds = tried.seconds
-    return tried.verdict != FITS, rank_of(candidate.costs), inf if seconds is None else seconds
+    devices = tried.change.get("parallel", {}).get("data", now)
+    is_vast = candidate.costs == MONEY and devices > max(A_NODE, 2 * now)
+    return tried.verdict != FITS, rank_of(candidate.costs), is_vast, inf if tried.seconds is None else tried.seconds
 
 
 def _remedy(candidate: Candidate, tried: TriedChange, rung: Rung) -> Remedy:
