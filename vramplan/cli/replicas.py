@@ -16,6 +16,9 @@ from vramplan.options.words import SPLITS
 OF_REPLICAS = ("--data", "--data-parallel", "--data-parallel-size", "--dp")
 """Names of `--gpus` that nobody takes for the number of all GPUs."""
 
+MOST_OF_A_NODE = 8
+"""GPUs that nearly all nodes have at most: who types more of them beside nodes may mean all."""
+
 
 def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The devices of all nodes for those of one, where nodes are counted."""
@@ -47,6 +50,9 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
             split *= _whole(one.value, one.spelling)
     if nodes * each % split:
         raise UsageError(f"{nodes * each} GPUs are no multiple of the {split} of a replica", key="--nodes")
+    if each > MOST_OF_A_NODE and each % nodes == 0 and not is_quiet(found):
+        option = f"--gpus {each // nodes}" if of_gpu is None else f"--gpu {each // nodes}x{of_gpu[1]}"
+        say(f"note: {each} GPUs on each of {nodes} nodes, {nodes * each} in all; where {each} are all: {option}")
     rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not NODES]
     if of_gpu is not None and gpu is not None and named("vramplan.job.spelled:instance_of")(gpu.value) is None:
         rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
