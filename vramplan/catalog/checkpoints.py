@@ -115,7 +115,7 @@ def _named(name: str, dirs: Sequence[Path]) -> Found | None:
     if named is None:
         return None
     loaded, weights = find_model_profile(named, dirs), written.by_name(name)
-    why = OF_NAME if mirror is None else f"of the same shape (source: {mirror.source})"
+    why = OF_NAME if mirror is None else f"the shape of {name} (source: {mirror.source})"
     if weights is not None and weights.quantization is None:
         why += f"; {weights.why}"
     of_weights = () if weights is None else weights.told()
