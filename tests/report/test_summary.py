@@ -348,6 +348,14 @@ def test_words_and_planner_agree_on_what_is_a_switch(runtime: str, strategy: str
     assert (words.checkpointing(plan) is None) == result.settings_need_code
 
 
+def test_checkpoints_of_unsloth_on_the_host_are_called_as_it_calls_them() -> None:
+    job: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "t4", "runtime": "unsloth", "adapter": {"kind": "lora"}}
+    job |= {"sequence_length": 512, "micro_batch_size": 1, "activation_checkpointing": "full"}
+    for offload, word in ((None, "True"), (["activations"], '"unsloth"')):
+        settings = {one.name: one.value for one in vramplan.fit(**job, offload=offload).settings}
+        assert settings["use_gradient_checkpointing"] == word
+
+
 @pytest.mark.contract
 def test_a_wide_range_says_what_narrows_it_and_it_does() -> None:
     job: dict[str, Any] = {
