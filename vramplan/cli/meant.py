@@ -341,10 +341,7 @@ BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a",
 
 
 def second_word(model: str, word: str, behind: list[str], command_name: str) -> str | None:
-    """What a second word without an option may be, as more of the model's name; None where it can only be a GPU.
-
-    `behind` it stand others.
-    """
+    """What a second word may be, with others `behind` it, as more of the model's name; None where it is a GPU's."""
     if word.lower() in BETWEEN:
         return f"leave {word!r} out: vramplan {command_name} MODEL GPU, with 8xh100 for eight of them"
     several: tuple[tuple[Kind, str], ...] = (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}"))
