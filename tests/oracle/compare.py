@@ -145,7 +145,7 @@ ROWS = {
     "other_families_shared": 23,
     "other_families_zero": 16,
     "named_types": 64,
-    "vision_more": 83,
+    "vision_more": 89,
     "text_types": 151,
     "optimizers_more": 197,
     "optimizers_more_shared": 42,

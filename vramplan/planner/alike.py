@@ -31,7 +31,7 @@ AS_PLAYED = (
 """What is the same of two replays that compare all sizes alike."""
 
 
-class Span(NamedTuple):
+class AlikeSpan(NamedTuple):
     """Micro-batches that have the same records."""
 
     first: int
@@ -45,7 +45,7 @@ class AlikeRecords:
     def __init__(self, setup: Setup, *, varied: bool) -> None:
         self.setup, self.varied = setup, varied
         self.is_shared = is_shared(setup)
-        self.spans: list[Span] = []  # the last one that was of use at the end
+        self.spans: list[AlikeSpan] = []  # the last one that was of use at the end
 
     def at(self, micro: int) -> tuple[Records, ...]:
         """The records of a micro-batch."""
@@ -59,16 +59,16 @@ class AlikeRecords:
         del self.spans[:-MOST_SPANS]
         return found.records
 
-    def _known(self, micro: int) -> Span | None:
+    def _known(self, micro: int) -> AlikeSpan | None:
         return next((span for span in self.spans if span.first <= micro <= span.last), None)
 
-    def _found(self, micro: int) -> Span:
+    def _found(self, micro: int) -> AlikeSpan:
         """A new span, or one that reaches further now.
 
         A search that goes beyond a span comes back most often, so where it goes is looked at from beyond.
         """
         if not self.is_shared or micro == 1:
-            return Span(micro, micro, records_at(self.setup, micro, varied=self.varied))
+            return AlikeSpan(micro, micro, records_at(self.setup, micro, varied=self.varied))
         near = min(
             (span for span in self.spans if span.first > 1),
             key=lambda span: max(span.first - micro, micro - span.last),
@@ -82,8 +82,8 @@ class AlikeRecords:
                 return self._found(micro)
             if near is not None and _are_alike(records, near.records):
                 self.spans.remove(near)
-                return Span(min(at, near.first), max(at, near.last), near.records)
-        return Span(micro, micro, records)
+                return AlikeSpan(min(at, near.first), max(at, near.last), near.records)
+        return AlikeSpan(micro, micro, records)
 
 
 def is_shared(setup: Setup) -> bool:
@@ -98,7 +98,7 @@ def is_shared(setup: Setup) -> bool:
     return setup.compile and setup.stage is None and not has_own and (is_ddp or earlier_of(setup) is None)
 
 
-def _beyond(micro: int, near: Span) -> int:
+def _beyond(micro: int, near: AlikeSpan) -> int:
     return micro * FAR if micro > near.last else max(2, micro // FAR)
 
 
