@@ -23,6 +23,7 @@ from unittest.mock import patch
 from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, glm, gptq, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from tests.traces.drawn_programs import job_of
+from tests.traces.limits import limited
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
@@ -249,9 +250,10 @@ def compared(number: int, keys: Keys) -> Result:
     except InputError as error:
         return Result(number, keys, names, "untraced", f"{error.problems[0].key}: {error.problems[0].message}")
     try:
-        found = traced(one)
+        with limited():
+            found = traced(one)
     except Exception as error:
-        status = "no-run" if refused else "untraced"
+        status = "no-run" if refused and not isinstance(error, TimeoutError) else "untraced"
         return Result(number, keys, names, status, f"{(refused or [''])[0]} {type(error).__name__}: {str(error)[:200]}")
     try:
         answer = predicted(one)

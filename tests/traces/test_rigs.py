@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import subprocess
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from tests.oracle.compare import path_of
 from tests.traces import composed, composed_page, drawn, drawn_adapters
+from tests.traces.limits import limited
 from tests.traces.parts import PARTS
 from tests.traces.rigs import RIGS, WITHOUT, pinned, python_of, row_names, set_up, source_of
 from vramplan.engines.deepspeed import walk
@@ -165,6 +169,18 @@ def test_a_draw_drops_what_contradicts_it_and_keeps_what_nobody_modelled() -> No
 
 
 @pytest.mark.contract
+def test_a_rig_that_stands_still_is_ended_though_it_catches_that_once() -> None:
+    def stands() -> None:
+        with limited(0.01):
+            with contextlib.suppress(TimeoutError):
+                time.sleep(60)
+            time.sleep(60)
+
+    with pytest.raises(TimeoutError, match=r"ended after 0.01 s"):
+        stands()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
 def test_a_refusal_is_passed_and_noted() -> None:
     keys = {"model": "bloom-560m", "gpu": "v100", "packing": True}
     with pytest.raises(InputError):
