@@ -212,7 +212,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {"quantization": "nf4", "adapter": {"kind": "ia3"}, "parallel": {"data": 2, "sharding": "zero1"}},
             "adapter.kind: ia3 over nf4 weights gives fp32, which mixed-bf16 cannot go on with",
         ),
-        ({"quantization": "nf4", "adapter": LORA, "precision": "mixed-fp16"}, "nf4 is not modelled with mixed-fp16"),
+        ({**GPTQ, "precision": "mixed-fp16"}, "gptq-int4 is not modelled with mixed-fp16"),
         (
             {"quantization": "nf4", "adapter": LORA, "ema": True},
             "ema: a moving average of nf4 weights cannot be updated",

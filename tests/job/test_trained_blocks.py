@@ -32,6 +32,16 @@ def component(name: str, **keys: Any) -> int:
         ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
         ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),
         ({"trained_blocks": "badam", "optimizer": "muon"}, "badam is not modelled with muon"),
+        (
+            {"trained_blocks": "badam", "optimizer": "adam-mini"},
+            "badam cannot run with adam-mini: it looks up the names",
+        ),
+        ({"trained_blocks": "badam", "optimizer": "adamw-optimi"}, "badam cannot run with adamw-optimi: it groups no"),
+        (
+            {"trained_blocks": "badam", "model": "gpt2"},
+            "finds blocks by the name layers, and those of gpt2 are called h",
+        ),
+        ({"trained_blocks": "badam", "adapter": {"kind": "ia3"}}, "badam trains all of its block and nothing else"),
         ({"model": "t5-base"}, "blocks of one list"),
         ({"trained_blocks": "lisa"}, "lisa:N"),
     ],

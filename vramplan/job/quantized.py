@@ -55,13 +55,10 @@ def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, to
     if raw.adapter is None:
         message = f"{given} weights cannot be trained: they need an adapter beside them"
         fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
-    if precision.startswith("mixed-") and raw.sharding in ZERO_STAGES:
-        half = precision.rpartition("-")[2]
-        basis = f"DeepSpeed's {half}: what is trained has a master copy, and the {given} weights none"
+    if precision.startswith("mixed-") and given != GPTQ:
+        whose = f"DeepSpeed's {precision.rpartition('-')[2]}: " if raw.sharding in ZERO_STAGES else ""
+        basis = f"{whose}what is trained has a master copy, and the {given} weights none"
         told.append(Assumption("quantization", given, basis))
-    elif precision.startswith("mixed-"):
-        message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
-        fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
     elif given == GPTQ:
         check_gptq_precision(raw, precision)
     obstacle = None if model is None else no_quantization(model)

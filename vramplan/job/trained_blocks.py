@@ -5,28 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
+from vramplan.options import words
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
+from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.parallel import DDP, is_fsdp
 
 if TYPE_CHECKING:
+    from vramplan.catalog.fields import Fields
     from vramplan.job.resolver import Resolver
     from vramplan.values.model import ModelShape
 
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
 STEPPED = (
-    *("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor"),
-    *(*BITSANDBYTES_OPTIMIZERS, "galore-adamw", "galore-adafactor", "apollo-adamw"),
+    *(one for one in words.TORCH_OPTIMIZERS if one != "muon"),
+    *(*words.BITSANDBYTES_OPTIMIZERS, *words.LOW_RANK_OPTIMIZERS),
+    *(*words.AXOLOTL_OPTIMIZERS, *words.LOOPS_ALONE),
 )
-BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
+"""Optimizers of one class that step whatever weights they are given."""
+WHY_NOT = {
+    **dict.fromkeys(words.SCHEDULE_FREE_OPTIMIZERS, "it steps after a call of train(), and BAdam's optimizer has none"),
+    **dict.fromkeys(words.OPTIMI_OPTIMIZERS, "it groups no states, as blocks that were not trained yet have none"),
+    words.ADAM_MINI: "it looks up the names of its weights, and BAdam's copies have none",
+}
 AGAINST_LISA = {
     "frozen": "so that parts inside of them cannot stay frozen",
     "adapter": "and an adapter none of them",
     "quantization": "and PyTorch trains no integers",
 }
 """Why LISA contradicts what freezes weights: its callback sets `requires_grad` of all that a block has."""
+AGAINST_BADAM = {
+    "frozen": "whatever is frozen",
+    "adapter": "whatever is beside an adapter that is no LoRA",
+    "quantization": "and PyTorch trains no integers",
+}
 OF_LORA, OF_ADAPTER = ("lora", "dora"), ("adapter", "quantization")
 """Where a weight's name has `lora`, BAdam trains such weights alone, and leaves a frozen model as it is.
 
@@ -45,19 +58,17 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     given = raw.trained_blocks
     assert given is not None
     word, _, number = given.partition(":")
-    for key, what in {**BESIDE, **SWITCHES}.items():
+    for key in (*AGAINST_LISA, *SWITCHES):
         if not getattr(raw, key) or (word != BADAM and _goes_with_lisa(key, raw.frozen)):
             continue
         if word == BADAM and raw.adapter_kind in OF_LORA and key in OF_ADAPTER:
             continue
-        if word == BADAM and key == "frozen":
-            fields.refuse(KEY, f"{given} trains all of its block and nothing else, whatever is frozen", hint=ALONE)
-        elif word == BADAM and key in SWITCHES:
-            fields.refuse(KEY, f"{given} steps its block after backward, and not {SWITCHES[key]}", hint=ALONE)
-        elif word != BADAM and key in AGAINST_LISA:
+        if word != BADAM:
             fields.refuse(KEY, f"{given} trains every weight of its blocks, {AGAINST_LISA[key]}", hint=ALONE)
+        elif key in SWITCHES:
+            fields.refuse(KEY, f"{given} steps its block after backward, and not {SWITCHES[key]}", hint=ALONE)
         else:
-            fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
+            fields.refuse(KEY, f"{given} trains all of its block and nothing else, {AGAINST_BADAM[key]}", hint=ALONE)
     of_shards = is_fsdp(raw.sharding) and raw.split is None
     alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
     near = "one GPU, or --sharding fsdp"
@@ -71,15 +82,20 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     known = ("amp-", "pure-", "fsdp-bf16", "fsdp-fp16") if of_shards else ("amp-", "pure-")
     if precision not in ("fp32",) and not precision.startswith(known):
         fields.refuse(KEY, f"{given} is not modelled with {precision}", hint="precision: amp-bf16 or pure-bf16")
-    if word == BADAM and optimizer.partition(":")[0] not in STEPPED:
-        fields.refuse(KEY, f"{given} is not modelled with {optimizer}", hint=f"use {', '.join(STEPPED)}")
+    if word == BADAM:
+        _check_stepped(fields, given, optimizer)
     if raw.activation_checkpointing == "optimal":
         fields.refuse("activation_checkpointing", f"optimal is not modelled with {KEY}", hint="use sqrt or full")
-    names = names_of(model)
-    if len(model.stacks) != 1 or not any(path[0] == LAYERS for path in names.paths):
+    if len(model.stacks) != 1 or not any(path[0] == LAYERS for path in names_of(model).paths):
         message = f"{given} is modelled for models with one stack of blocks"
         if word != BADAM:  # LMFlow's and Axolotl's callbacks are given the name of one list, lisa_layers_attribute
             message = f"{given} trains blocks of one list, and {model.name} has none of them all"
+        fields.refuse(KEY, message, hint="leave it out")
+        return ()
+    if word == BADAM and not block_lists(model)[0].endswith(LAYERS):
+        message = (
+            f"{given} finds blocks by the name {LAYERS}, and those of {model.name} are called {block_lists(model)[0]}"
+        )
         fields.refuse(KEY, message, hint="leave it out")
         return ()
     trained = 1 if word == BADAM else int(number)
@@ -89,6 +105,17 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
         return ()
     last = model.layers - trained - 1
     return () if last < 0 else (f"{LAYERS}.0-{last}",)
+
+
+def _check_stepped(fields: Fields, given: str, optimizer: str) -> None:
+    known = {one.partition(":")[0]: one for one in STEPPED}
+    if optimizer.partition(":")[0] in known:
+        return
+    obstacle = WHY_NOT.get(optimizer)
+    message = f"{given} is not modelled with {optimizer}"
+    if obstacle is not None:
+        message = f"{given} cannot run with {optimizer}: {obstacle}"
+    fields.refuse(KEY, message, hint=f"use {', '.join(known.values())}")
 
 
 def _goes_with_lisa(key: str, frozen: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.llama import rotary_embedding
 from vramplan.replay.models.ministral3 import Block as ScaledBlock
-from vramplan.replay.models.modules import Linear, Output, Recipe, RMSNorm, Segment
+from vramplan.replay.models.modules import SELECTIVE_OP, Linear, Output, Recipe, RMSNorm, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.pixtral import VisionModel
 from vramplan.replay.models.stacks import split_at
@@ -74,6 +74,7 @@ class Mistral3:
     block_lists = ("vision_tower.transformer.layers", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
+    selective = SELECTIVE_OP
     head_losses = ("half-logits", "chunked:N", "fused")
     hands_groups_on = True  # `use_gqa_in_sdpa`
 

@@ -56,9 +56,9 @@ def linear(
         if x.strides is not None:
             if b is not None and len(lead) > 1 and not is_function:  # ATen multiplies, and adds the bias in place
                 return add_in_place(linear(x, w), b)
-            is_apart = not view_strides(x.shape, x.strides, (rows, in_features))[0]
-            if w.node is None and not is_function and is_apart:
+            if w.node is None and not is_function and not _folds(x.shape, x.strides):
                 return matmul(x, _for_each(w, lead[:-1]))
+            is_apart = not view_strides(x.shape, x.strides, (rows, in_features))[0]
             is_apart = is_apart and is_function
             x = x if is_apart else view(x, (rows, in_features))
     need_x, need_w = x.node is not None, w.node is not None
@@ -110,6 +110,12 @@ def linear(
     if tape.selective:
         tape.keep(need_w or not is_apart, out)  # what is multiplied sample by sample is no mm, and kept each time
     return out
+
+
+def _folds(shape: Shape, strides: Shape) -> bool:
+    """Whether ATen sees rows one after another: of a single sample too its stride counts."""
+    pairs = zip(strides[:-2], strides[1:-1], shape[1:-1], strict=True)
+    return all(outer == inner * size for outer, inner, size in pairs)
 
 
 def _for_each(weight: Tensor, lead: Shape) -> Tensor:
