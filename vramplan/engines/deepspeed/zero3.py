@@ -127,11 +127,18 @@ class Zero3(Turning, Shards):
             self._reduce()
 
     def _of_leaf(self, number: int, parameter: Parameter) -> None:
-        """Gradients of a leaf wait until its backward is over.
+        """Gradients of a leaf wait until its backward is over: its input has a gradient, the sum of all in it.
 
-        Source: stage3.py, create_reduce_and_remove_grad_hooks, reduce_leaf_module_grads.
+        Source: stage3.py, create_reduce_and_remove_grad_hooks, reduce_leaf_module_grads;
+        torch/utils/hooks.py, BackwardHook.setup_input_hook.
         """
         self.of_leaf[number] = parameter
+        inside = self.around.backward
+        if not (inside and inside[-1].is_leaf and inside[-1].is_told):
+            self.leaf_over(number)
+
+    def leaf_over(self, number: int) -> None:
+        """Its gradients go into the bucket, once all of them are there."""
         trained = [one for one in self.leaf_of[number] if one not in self.frozen]
         if all(one in self.of_leaf for one in trained):
             for one in sorted(trained):

@@ -170,6 +170,8 @@ class Gathering(Gathered):
         ended, begun = self.around.come_back(outer)
         for one in ended:
             if one.is_told:
+                if one.is_leaf:
+                    self.leaf_over(one.members[0])
                 self._end_outer(one)
         for one in begun:
             self._begin_outer(one)
@@ -316,3 +318,6 @@ class Gathering(Gathered):
 
     def turned_to(self, members: tuple[int, ...]) -> None:
         """A module is come to."""
+
+    def leaf_over(self, number: int) -> None:
+        """Backward has left the leaf that has this parameter."""

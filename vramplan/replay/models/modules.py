@@ -148,7 +148,7 @@ class Recipe(NamedTuple):
     masked: bool = False  # a mask comes with them that leaves nothing out
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     old_code: OldCode = NEWEST  # of Transformers
-    returns_cache: bool = False  # of keys and values, beside which nobody looks for packed sequences
+    returns_cache: bool = False  # of keys, values and states, beside which nobody looks for packed sequences
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
     float8: bool = False  # over shards in fp32: products in fp8

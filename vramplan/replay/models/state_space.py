@@ -68,6 +68,7 @@ class Mixer:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         space, dtype, hidden = space_of(recipe), recipe.weight_dtype, recipe.shape.hidden_size
         self.space, self.act, self.fused = space, ACTIVATIONS["silu"], recipe.mamba_kernels
+        self.caches = recipe.returns_cache
         self.dt_bias = tape.parameter("dt_bias", (space.heads,), dtype)
         self.decay_log = tape.parameter("A_log", (space.heads,), dtype)
         self.skip = tape.parameter("D", (space.heads,), dtype)
@@ -84,9 +85,12 @@ class Mixer:
         return GatedNorm(tape, recipe)
 
     def __call__(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """In training all weights are handed to mamba2_split_conv1d_scan_combined, which runs where a kernel has it."""
-        norm = None if self.norm is None else self.norm.weight
-        looked_at = (self.conv1d, self.conv1d_bias, norm, self.out_proj.weight, self.out_proj.bias)
+        """In training without a cache all weights are handed to mamba2_split_conv1d_scan_combined, which runs where a
+        kernel has it."""
+        looked_at: tuple[Parameter | None, ...] = (self.conv1d, self.conv1d_bias)
+        if not self.caches:
+            norm = None if self.norm is None else self.norm.weight
+            looked_at = (*looked_at, norm, self.out_proj.weight, self.out_proj.bias)
         read = tuple([one for one in looked_at if one is not None])
         with Outer(hidden, own=(self.dt_bias, self.decay_log, self.skip), read=read):
             return self.mixed(hidden, mask)
