@@ -68,6 +68,7 @@ class Mamba(Recurrent):
     has_tensor_plan = False
     takes_padding = True
     takes_packing = True
+    takes_virtual_tokens = True
     masks_positions = False
     casts_logits = True
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"

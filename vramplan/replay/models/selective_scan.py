@@ -19,7 +19,17 @@ from vramplan.replay.operators.indexing import split_with_sizes, stack_last, uns
 from vramplan.replay.operators.latent import sub
 from vramplan.replay.operators.mamba1_kernels import InnerWeights, causal_conv1d, mamba_inner_fn, selective_scan_fn
 from vramplan.replay.operators.products import linear, matmul
-from vramplan.replay.operators.views import contiguous, expand, narrow, select, split, to, transpose, view
+from vramplan.replay.operators.views import (
+    autocast_half,
+    contiguous,
+    expand,
+    narrow,
+    select,
+    split,
+    to,
+    transpose,
+    view,
+)
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -138,12 +148,13 @@ def masked(x: Tensor, mask: Tensor | None) -> Tensor:
 
 def weight_product(weight: Parameter, x: Tensor) -> Tensor:
     """`weight @ x` of [D, R] and [B, R, S]: one product of all tokens if the weight is trained, else one of each
-    sample.
+    sample, of which all have the same cast of the weight.
 
-    Source: aten/src/ATen/native/LinearAlgebra.cpp, should_fold and _matmul_impl.
+    Source: aten/src/ATen/native/LinearAlgebra.cpp, should_fold and _matmul_impl; aten/src/ATen/autocast_mode.cpp.
     """
     if weight.node is None:
-        return matmul(expand(unsqueeze(weight, 0), (x.shape[0], *weight.shape)), x)
+        x = autocast_half(x)
+        return matmul(expand(unsqueeze(autocast_half(weight), 0), (x.shape[0], *weight.shape)), x)
     return contiguous(transpose(linear(transpose(x, 1, 2), weight, patched=False), 1, 2))
 
 
