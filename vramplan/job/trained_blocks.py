@@ -20,7 +20,7 @@ KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
 STEPPED = (
     *(one for one in words.TORCH_OPTIMIZERS if one != "muon"),
-    *(*words.BITSANDBYTES_OPTIMIZERS, *words.LOW_RANK_OPTIMIZERS),
+    *(*words.BITSANDBYTES_OPTIMIZERS, words.GALORE, "galore-adafactor:RANK", "apollo-adamw:RANK"),
     *(*words.AXOLOTL_OPTIMIZERS, *words.LOOPS_ALONE),
 )
 """Optimizers of one class that step whatever weights they are given."""
