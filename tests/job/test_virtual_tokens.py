@@ -21,6 +21,7 @@ from vramplan.planner.choose import strategies_of
 from vramplan.replay.evaluation import generation_bytes
 from vramplan.replay.models.capable import takes_virtual_tokens
 from vramplan.replay.step import replay
+from vramplan.replay.techniques.evidence import adaptable
 
 pytestmark = pytest.mark.closed_form
 
@@ -162,7 +163,9 @@ def test_a_prefix_has_no_checkpoints_where_a_job_leaves_them_open() -> None:
 
 
 TYPES = tuple(
-    name for name in CONFIGS if name not in IMAGES_AND_TEXT and takes_virtual_tokens(FAMILY_OF.get(name, "vit"))
+    name
+    for name in CONFIGS
+    if name not in IMAGES_AND_TEXT and takes_virtual_tokens(FAMILY_OF.get(name, "vit")) and name in adaptable()
 )
 
 
