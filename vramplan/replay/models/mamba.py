@@ -64,7 +64,7 @@ class Mamba(Recurrent):
     """MambaForCausalLM, FalconMambaForCausalLM, with their loss."""
 
     selective = SELECTIVE
-    head_losses = ()
+    head_losses: tuple[str, ...] = ("dpo",)
     has_tensor_plan = False
     takes_padding = True
     takes_packing = True
