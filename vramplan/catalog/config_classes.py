@@ -311,6 +311,7 @@ class ModelType(NamedTuple):
     remote: bool = False  # its code is in the repository of its weights, not in Transformers
     ties_head: bool = False  # Transformers 5 ties the head even where the configuration says not to
     written: Callable[[ModelShape], dict[str, Any]] | None = None  # keys of `config.json` that `keys` does not say
+    rotary_given_since: tuple[int, int] = (4, 48)  # the release from which on attention makes no rotary positions
 
     def fixed_fields(self) -> dict[str, Any]:
         """What cannot be chosen, the neutral fields included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import shown
 from vramplan.replay.models.capable import knows_old_code, own_linear, repeats_keys_itself, separates_experts
 from vramplan.replay.techniques.adapters import GPTQ
@@ -19,17 +20,6 @@ if TYPE_CHECKING:
 KEY = "transformers_version"
 OLDEST = (4, 36)  # whose modeling_mixtral.py is the first
 TRACED = (4, 48)  # the oldest that rows were traced with
-ROTARY_GIVEN_SINCE = {
-    "llama": (4, 43),
-    **dict.fromkeys(("cohere", "granite", "olmoe", "phi", "qwen2", "qwen2_moe"), (4, 45)),
-}
-"""The release from which on a model hands cosines and sines to its attention, in the type of its hidden states.
-
-Before that each attention made them, in the type of its values, which under autocast is another where weights are in
-fp32. All other types have it since `TRACED`, or have never been without.
-Source: transformers 4.42.4 to 4.47.1, models/*/modeling_*.py, `self.rotary_emb(value_states, position_ids)` and
-`position_embeddings = self.rotary_emb(hidden_states, position_ids)`.
-"""
 RELEASE = re.compile(r"v?(\d{1,2})(?:\.(\d{1,3}))?(?:\.\w+)*", re.ASCII)  # also of 4.58.0.dev0
 
 
@@ -85,6 +75,13 @@ TOLD = {
 
 
 def _old_code(model: ModelShape, runtime: Runtime, release: tuple[int, int]) -> OldCode:
+    """What an older release computes otherwise.
+
+    Attention that made cosines and sines by itself made them in the type of its values, which under autocast is another
+    than that of the hidden states where weights are in fp32.
+    Source: transformers 4.42.4 to 4.47.1, models/*/modeling_*.py, `self.rotary_emb(value_states, position_ids)` and
+    `position_embeddings = self.rotary_emb(hidden_states, position_ids)`.
+    """
     own = repeats_keys_itself(model) and release < runtime.stacked_experts_since
     return OldCode(
         repeats_keys=own or release < runtime.grouped_attention_since,
@@ -93,7 +90,7 @@ def _old_code(model: ModelShape, runtime: Runtime, release: tuple[int, int]) -> 
         casts_logits=release < runtime.logits_returned_since,
         one_table=release < runtime.stacked_experts_since,
         one_mask=own or release < runtime.batched_masks_since,
-        own_rotary=release < ROTARY_GIVEN_SINCE.get(model.transformers_model_type, TRACED),
+        own_rotary=release < MODEL_TYPES[model.transformers_model_type].rotary_given_since,
     )
 
 

@@ -119,8 +119,8 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
 def _not_traced(raw: RawJob, model: ModelShape) -> bool:
     """Refuse what the code of a training program was never traced with, as it may have none for it, and GPTQ's layers.
 
-    What gptqmodel replaces depends on the code around it. In the code of Transformers parts of any model are frozen, and
-    PEFT and bitsandbytes take any layer of a kind: what has no row there is answered, and said (never_traced.py).
+    What gptqmodel replaces depends on the code around it. In the code of Transformers parts of any model are frozen,
+    and PEFT and bitsandbytes take any layer of a kind: what has no row there is answered, and said (never_traced.py).
     """
     is_own = model.engine is not None
     given = [

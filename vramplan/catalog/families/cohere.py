@@ -56,5 +56,6 @@ TYPES = {
         keys={**_KEYS, "use_qk_norm": ("qk_norm", FLAG)},
         adjust=all_projections,
         grouped=True,
+        rotary_given_since=(4, 45),
     ),
 }

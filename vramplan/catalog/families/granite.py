@@ -16,5 +16,6 @@ TYPES = {
         adjust=all_projections,
         grouped=True,
         own_head_size=True,
+        rotary_given_since=(4, 45),
     ),
 }

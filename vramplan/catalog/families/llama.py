@@ -150,6 +150,7 @@ TYPES = {
         adjust=_llama,
         grouped=True,
         own_head_size=True,
+        rotary_given_since=(4, 43),
     ),
     "mistral": ModelType(
         config="MistralConfig",
@@ -201,6 +202,7 @@ TYPES = {
         adjust=_qwen2,
         grouped=True,
         own_head_size=True,
+        rotary_given_since=(4, 45),
     ),
     "qwen3": ModelType(
         config="Qwen3Config",

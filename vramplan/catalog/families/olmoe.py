@@ -56,5 +56,6 @@ TYPES = {
         },
         adjust=_olmoe,
         grouped=True,
+        rotary_given_since=(4, 45),
     ),
 }

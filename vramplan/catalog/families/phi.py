@@ -71,5 +71,6 @@ TYPES = {
         adjust=rotary_parameters,
         grouped=True,
         own_head_size=True,
+        rotary_given_since=(4, 45),
     ),
 }

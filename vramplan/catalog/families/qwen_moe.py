@@ -88,6 +88,7 @@ TYPES = {
         adjust=_qwen2_moe,
         grouped=True,
         own_head_size=True,
+        rotary_given_since=(4, 45),
     ),
     "qwen3_moe": ModelType(
         config="Qwen3MoeConfig",
