@@ -147,6 +147,7 @@ ROWS = {
     "named_types": 64,
     "vision_more": 89,
     "text_types": 151,
+    "speech": 37,
     "optimizers_more": 197,
     "optimizers_more_shared": 42,
     "met_shared": 80,

@@ -108,6 +108,7 @@ UNDECLARED = {
     "named_types",
     "vision_more",
     "text_types",
+    "speech",
 }
 """Files of rows that do not say how many parameters their models have."""
 

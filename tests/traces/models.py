@@ -41,6 +41,15 @@ SPACE = {
     "mamba_chunk_size": 16,
 }
 LFM2 = ["conv", "conv", "full_attention", "conv", "full_attention"]
+SOUND = {
+    "vocab_size": 40,
+    "hidden_size": 96,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 6,
+    "intermediate_size": 160,
+}
+SOUND |= {"conv_dim": [32, 48, 64], "conv_kernel": [10, 3, 2], "conv_stride": [5, 2, 2]}
+SOUND |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
 TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
 
@@ -225,6 +234,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "whisper": {"vocab_size": 1003, "max_target_positions": 64, "max_source_positions": 75, "num_mel_bins": 24}
     | {"d_model": 96, "encoder_layers": 5, "decoder_layers": 4, "pad_token_id": 1, "decoder_start_token_id": 2}
     | {"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 160, "decoder_ffn_dim": 160},
+    "wav2vec2": SOUND,
+    "hubert": {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True},
     "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
     "dinov2": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "mlp_ratio": 2},
     "clip": {

@@ -78,6 +78,7 @@ TRANSFORMERS = Rig(
             "named_types",
             "vision_more",
             "text_types",
+            "speech",
             "virtual_tokens",
         ),
         "optimizers_more",

@@ -47,7 +47,11 @@ def setup_of(shape: ModelShape) -> Setup:
     return Setup(
         model=in_code(shape),
         precision="amp-bf16",
-        sequence_length=min(_LENGTH, shape.max_positions) if shape.takes_text else 0,
+        sequence_length=min(_LENGTH, shape.max_positions)
+        if shape.takes_text
+        else 0
+        if shape.takes_images
+        else shape.shortest,
         image_size=(shape.image_size or DEFAULT_IMAGE_SIZE) if shape.takes_images else None,
         attention="efficient",
         segments=tuple(Segment(1, layers, False) for layers in shape.stacks),

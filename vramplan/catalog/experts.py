@@ -14,6 +14,7 @@ from vramplan.values.model import (
     ModelShape,
     ShortConvolution,
     StateSpace,
+    Waveform,
 )
 
 COUNTS = (
@@ -42,6 +43,9 @@ COUNTS = (
     "state_space.chunk",
     "state_space.step_rank",
     "short_convolution.kernel",
+    "waveform.masked_length",
+    "waveform.place_kernel",
+    "waveform.place_groups",
     "alternating.states",
     "alternating.laurel_rank",
 )
@@ -52,6 +56,9 @@ OTHERWISE = ("routed", "separate")
 
 NULLABLE = ("latent_attention.query_rank",)
 """Fields of these for which null means that the model has no such thing. Their default is a number."""
+
+SOUND_NORMS = ("group", "layer")
+"""What is normalised of the convolutions over a sound: the channels of the first one, or what each gives."""
 
 SPACE_NORMS = ("gate-first", "norm-first", "none")
 """Whether the result of a state space is normalised, and when its gate comes."""
@@ -158,6 +165,13 @@ def short_convolution_of(values: Mapping[str, Any]) -> ShortConvolution | None:
     return ShortConvolution(**{key: values[f"short_convolution.{key}"] for key in ShortConvolution._fields})
 
 
+def waveform_of(values: Mapping[str, Any]) -> Waveform | None:
+    """The convolutions over a sound that the fields describe; None for a model without."""
+    if values["waveform.widths"] is None:
+        return None
+    return Waveform(**{key: values[f"waveform.{key}"] for key in Waveform._fields})
+
+
 def alternating_of(values: Mapping[str, Any]) -> Alternating | None:
     """The hidden states side by side that the fields describe; None for a model with one."""
     if values["alternating.states"] is None:
@@ -171,6 +185,22 @@ def wrong_short_convolution(values: Mapping[str, Any]) -> Iterator[Problem]:
     if convolution is not None and any(block >= values["layers"] for block in convolution.layers):
         message = f"there is no block {convolution.layers[-1]}; the {values['layers']} blocks are numbered from 0"
         yield Problem(message, "short_convolution.layers")
+
+
+def wrong_waveform(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of them makes no network."""
+    sound = waveform_of(values)
+    if sound is None:
+        return
+    for key in ("kernels", "strides"):
+        count = len(getattr(sound, key))
+        if count != len(sound.widths):
+            yield Problem(f"{count} {key} for {len(sound.widths)} widths: each has one of each", f"waveform.{key}")
+    if sound.norm not in SOUND_NORMS:
+        yield Problem(f"{sound.norm} is not modelled (modelled: {', '.join(SOUND_NORMS)})", "waveform.norm")
+    if values["hidden_size"] % sound.place_groups:
+        message = f"{values['hidden_size']} elements do not make {sound.place_groups} groups evenly"
+        yield Problem(message, "waveform.place_groups")
 
 
 def wrong_space(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -41,6 +41,7 @@ _HEADS = {
     "T5WithLMHeadModel": "seq2seq",
     "LMHeadModel": "lm",
     "ForCausalLM": "lm",
+    "ForCTC": "ctc",
     "ForConditionalGeneration": "",  # of several tasks: the type has one
     "Model": "",
 }
@@ -50,7 +51,7 @@ _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp
 
 _FROM_ZERO = (
     *("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared"),
-    *("key_value_sharing_layers", "sparse_layers", "moe_num_shared_experts"),
+    *("key_value_sharing_layers", "sparse_layers", "moe_num_shared_experts", "least_masks"),
 )
 
 
@@ -230,6 +231,8 @@ def _task(fields: Fields, model_type: str) -> tuple[str, tuple[Assumption, ...]]
         return default, ()
     for ending, task in _HEADS.items():
         if names[0].endswith(ending) and (ending != "Model" or not names[0].endswith("HeadsModel")):
+            if task not in MODEL_TYPES[model_type].tasks and ending == "ForPreTraining":
+                return default, ()
             if ending == "ForPreTraining":
                 why = f"{names[0]} has a next-sentence head too, which is left out"
                 return "mlm", (Assumption("model.task", "mlm", why),)

@@ -23,7 +23,13 @@ def _reader(kind: str) -> Read:
 
 
 _READERS: dict[str, Read] = {name: _reader(kind) for name, kind in shapes.FIELDS.items()}
-for _name in ("token_types", "experts.shared", "key_value_sharing_layers", "alternating.sparse_layers"):
+for _name in (
+    "token_types",
+    "experts.shared",
+    "key_value_sharing_layers",
+    "alternating.sparse_layers",
+    "waveform.least_masks",
+):
     _READERS[_name] = lambda fields, name: fields.integer(name, minimum=0)
 
 FIELDS = tuple(_READERS)

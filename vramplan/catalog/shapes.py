@@ -34,11 +34,13 @@ from vramplan.catalog.experts import (
     linear_of,
     short_convolution_of,
     space_of,
+    waveform_of,
     wrong_experts,
     wrong_latent,
     wrong_linear,
     wrong_short_convolution,
     wrong_space,
+    wrong_waveform,
 )
 from vramplan.catalog.fields import nearest
 from vramplan.engines import imported
@@ -157,6 +159,20 @@ FIELDS: dict[str, str] = {
     "short_convolution.kernel": COUNT,
     "short_convolution.bias": FLAG,
     "short_convolution.layers": BLOCKS,
+    "waveform.widths": COUNTS,
+    "waveform.kernels": COUNTS,
+    "waveform.strides": COUNTS,
+    "waveform.bias": FLAG,
+    "waveform.norm": TEXT,
+    "waveform.projection_norm": FLAG,
+    "waveform.projection_dropout": RATIO,
+    "waveform.final_dropout": RATIO,
+    "waveform.masks": FLAG,
+    "waveform.masked_share": RATIO,
+    "waveform.masked_length": COUNT,
+    "waveform.least_masks": COUNT,
+    "waveform.place_kernel": COUNT,
+    "waveform.place_groups": COUNT,
     "sliding_window_start": COUNT,
     "new_decoder_architecture": FLAG,
     "parallel_norms": COUNT,
@@ -218,7 +234,7 @@ KNOWN_FAMILIES = (
 """Families and model types that people ask for, most of which have no forward pass here."""
 
 DTYPES = ("fp32", "fp16", "bf16")
-TASKS = ("lm", "mlm", "cls", "seq2seq", "image", "contrastive")
+TASKS = ("lm", "mlm", "cls", "seq2seq", "image", "contrastive", "ctc")
 CLASSIFIERS = ("cls", "image")
 ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu", "relu2")
 _ACTIVATION_ALIASES = {"swish": "silu"}
@@ -266,7 +282,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     problems += _sizes(values, model_type, kind)
     if not problems:
         problems += [*wrong_experts(values), *wrong_latent(values), *wrong_linear(values), *wrong_space(values)]
-        problems += wrong_short_convolution(values)
+        problems += [*wrong_short_convolution(values), *wrong_waveform(values)]
     if problems:
         raise InputError(problems)
     return ModelShape(
@@ -305,6 +321,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         linear_attention=linear_of(values),
         state_space=space_of(values),
         short_convolution=short_convolution_of(values),
+        waveform=waveform_of(values),
         alternating=alternating_of(values),
         unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )

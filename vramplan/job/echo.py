@@ -12,7 +12,7 @@ from vramplan.options import table, words
 from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.machine import Gpu
-from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortConvolution, StateSpace
+from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortConvolution, StateSpace, Waveform
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
@@ -239,6 +239,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "latent_attention": None if model.latent_attention is None else model.latent_attention._asdict(),
         "linear_attention": None if model.linear_attention is None else _linear_to_dict(model.linear_attention),
         "state_space": None if model.state_space is None else _space_to_dict(model.state_space),
+        "waveform": None if model.waveform is None else _sound_to_dict(model.waveform),
         "short_convolution": None if model.short_convolution is None else _short_to_dict(model.short_convolution),
         "qkv_bias": model.qkv_bias,
         "output_bias": model.output_bias,
@@ -334,6 +335,10 @@ def _space_to_dict(space: StateSpace) -> dict[str, Any]:
 
 def _short_to_dict(convolution: ShortConvolution) -> dict[str, Any]:
     return {**convolution._asdict(), "layers": list(convolution.layers)}
+
+
+def _sound_to_dict(sound: Waveform) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in sound._asdict().items()}
 
 
 def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def length_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None) -> 
     if not given and not unread and alone:
         what = "of what?" if alone[0] == "epochs" else "belongs to a run, and nobody says how long it is"
         fields.refuse(alone[0], what, hint=f"give one of {_options(LENGTHS)}")
-    if model is not None and model.task == "image" and (raw.tokens or raw.compute_optimal):
-        fields.refuse(given[0], f"{model.name} takes images and no tokens", hint=f"give {_options(('samples',))}")
+    if model is not None and not model.takes_text and (raw.tokens or raw.compute_optimal):
+        fields.refuse(given[0], f"{model.name} takes no tokens", hint=f"give {_options(('samples',))}")
     price, offers = _price(resolver, gpu, asked=bool(given))
     return Length(
         tokens=raw.tokens,

@@ -63,7 +63,7 @@ def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, to
         check_gptq_precision(raw, precision)
     obstacle = None if model is None else no_quantization(model)
     if model is not None and obstacle is None and given == "int8":
-        obstacle = no_int8(model.family)
+        obstacle = no_int8(model if raw.dropout is None else model.with_dropout(raw.dropout))
     if model is not None and obstacle is not None:
         fields.refuse("quantization", f"{given} cannot run for {model.code}: {obstacle}", hint="leave it out")
     apart = () if model is None else left_unquantized(model.family)

@@ -76,7 +76,7 @@ class _ReplayResolver(Resolver):
         sequence_length, image_size = self._sizes(model)
         whole_length = sequence_length + raw.tokens_before  # of what the model is given
         model, attention = within_window(self, model, whole_length, attention)
-        target = self._target(model)
+        target = self._target(model, sequence_length)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
         frozen, adapter = self._trained(model, optimizer, precision, loss)
@@ -221,7 +221,9 @@ class _ReplayResolver(Resolver):
             return sequence_length, None
         return sequence_length, on_demand.image_size_of(self, model)
 
-    def _target(self, model: ModelShape | None) -> int | None:
+    def _target(self, model: ModelShape | None, sequence_length: int) -> int | None:
+        if model is not None and model.waveform is not None:
+            return on_demand.letters_of(self, model, sequence_length)
         if self.raw.target_length is None:
             return None
         return on_demand.target_length(self.raw.target_length, model, self.fields)

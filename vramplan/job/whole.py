@@ -94,7 +94,7 @@ def warn(resolver: Resolver, model: ModelShape, gpu: Gpu, sequence_length: int, 
     length, most = f"sequence_length {sequence_length - before}", model.max_positions
     if before:
         length = f"{length} with {before} virtual tokens"
-    if sequence_length > most:
+    if sequence_length > most and model.takes_text:
         resolver.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
     if model.linear_attention is not None:
         on_demand.tell_linear(resolver, attention)

@@ -26,7 +26,9 @@ def batch_of(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if shape.takes_images:
         given |= images(job, model, device)
-    if shape.takes_audio:
+    if shape.waveform is not None:
+        given["input_values"] = torch.randn(size, job.sequence_length, device=device, dtype=dtype_in(model))
+    elif shape.takes_audio:
         given["input_features"] = sounds(job, model, device)
     elif shape.takes_text:
         if shape.any_image_size:  # the code asks which of them stand for images
@@ -125,6 +127,9 @@ def _label(job: ResolvedJob, given: dict[str, Any], device: str) -> None:
         given["return_loss"] = True
     elif shape.task in ("cls", "image"):
         given["labels"] = torch.randint(0, shape.classes, (size,), device=device)
+    elif shape.task == "ctc":  # the code asks how many letters there are, and which is the last of them
+        letters = [1 + i % (shape.vocabulary_size - 1) for i in range(job.target_length or 0)]
+        given["labels"] = known([letters] * (size or 1), device)
     elif shape.task == "seq2seq":
         length = (size, job.target_length or job.sequence_length)
         given["labels"] = torch.randint(1, shape.vocabulary_size, length, device=device)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from vramplan.measure import sounds
 from vramplan.measure.known import true_of
 from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD
 from vramplan.replay.optimizers.galore import LARGEST_BATCHED_SIDE
@@ -98,9 +99,21 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten.im2col.default: copied_image,
         aten.col2im.default: copied_image,
         aten.upsample_bicubic2d_backward.default: copied_image,
+        aten.native_layer_norm.default: lambda x, *_: copied_rows(x),
+        aten.native_layer_norm_backward.default: lambda grad, x, *_: copied_rows(grad) + copied_rows(x),
         aten.convolution.default: copied_channels,
         aten.convolution_backward.default: lambda _, x, weight, *__: copied_channels(x, weight),
+        **sounds.scratch_rules(),
     }
+
+
+def copied_rows(x: Any) -> int:
+    """Bytes: what a layer norm is given is copied, unless it is contiguous.
+
+    Source: aten/src/ATen/native/cuda/layer_norm_kernel.cu, layer_norm_cuda and LayerNormBackwardKernelImpl.
+    """
+    copied: int = 0 if x.is_contiguous() else rounded(x.numel() * x.element_size())
+    return copied
 
 
 def copied_channels(x: Any, weight: Any, *_: Any) -> int:

@@ -20,6 +20,7 @@ HEADS = {
     "cls": "SequenceClassification",
     "image": "ImageClassification",
     "seq2seq": "Seq2SeqLM",
+    "ctc": "CTC",
 }
 """The tasks that are run, and how the class of Transformers with that head is called."""
 
@@ -60,7 +61,9 @@ def configuration(job: ResolvedJob) -> Any:
             one.use_cache = job.use_cache
     model = _auto(shape)._model_mapping[type(config)]
     config.architectures = [model.__name__]
-    _check(config, shape, job.dropout is not None)
+    if shape.waveform is not None:
+        config.layerdrop = 0.0  # of a step that leaves out no block
+    _check(config, shape if job.dropout is None else shape.with_dropout(job.dropout), job.dropout is not None)
     said = getattr(config, "text_config", config)
     padding = getattr(said, "pad_token_id", None)
     if shape.vocabulary_size and (padding is None or padding >= shape.vocabulary_size):
@@ -85,7 +88,8 @@ def _check_release(job: ResolvedJob, installed: str) -> None:
 def with_dropout(job: ResolvedJob) -> ModelShape:
     """The model with the dropout that the job asks for, wherever its code has some."""
     asked: dict[str, Any] = {} if job.dropout is None else dict.fromkeys(_DROPOUTS, job.dropout)
-    return job.model._replace(**asked)
+    shape = job.model._replace(**asked)
+    return shape if job.dropout is None else shape.with_dropout(job.dropout)
 
 
 def build(job: ResolvedJob, config: Any, dtype: Any = None) -> Any:
@@ -132,7 +136,7 @@ def _auto(shape: ModelShape) -> Any:
 
     if shape.task == "contrastive":
         return transformers.AutoModel
-    if shape.takes_audio:
+    if shape.mel_bins is not None:
         return transformers.AutoModelForSpeechSeq2Seq
     both = shape.takes_images and shape.takes_text
     if both or (shape.task == "lm" and is_kept_with_images(shape.transformers_model_type)):

@@ -28,6 +28,10 @@ def freeze(job: ResolvedJob, model: Any) -> None:
     for path, weight in paths(job.model, model):
         if any(matches(word, path) for word in job.frozen):
             weight.requires_grad_(False)
+    if job.model.waveform is not None:
+        features = model.base_model.feature_extractor
+        if not any(one.requires_grad for one in features.parameters()):
+            features._freeze_parameters()  # what `freeze_feature_encoder` calls: it also asks no input for a gradient
 
 
 def turn(job: ResolvedJob, model: Any) -> None:

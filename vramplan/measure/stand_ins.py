@@ -19,7 +19,7 @@ from unittest.mock import patch
 import torch
 from torch.nn.utils import clip_grad
 
-from vramplan.measure import kernels, known, liger, lora_kernels
+from vramplan.measure import kernels, known, liger, lora_kernels, sounds
 from vramplan.measure.runnable import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import ResolvedJob
@@ -54,6 +54,7 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._fused_adam_.default: _nothing,
         aten._fused_adamw_.default: _nothing,
         aten._fused_adagrad_.default: _nothing,
+        **sounds.stand_ins(),
     }
     return found
 
@@ -145,6 +146,8 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
         without_device(job, stack)
         if masking_utils is not None:
             _masks_as_said(job, masking_utils, untrue, stack)
+        if job.model.waveform is not None:
+            sounds.without_randomness(job, stack)
         if job.model.any_image_size:
             stack.enter_context(patch.object(torch, "tensor", known.of_numbers(torch.tensor)))
         elif job.model.takes_images and job.model.task == "lm":

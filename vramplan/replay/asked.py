@@ -7,13 +7,13 @@ from vramplan.replay.recorder import ASKED, Tape
 from vramplan.replay.tensors import Parameter, Tensor
 
 
-def asked(tensor: Tensor) -> Tensor:
+def asked(tensor: Tensor, name: str = ASKED) -> Tensor:
     """A tensor that was made to need a gradient: a leaf, which lives with its gradient until backward is over.
 
     A gradient of another layout, as that of patches behind a class token, is copied.
     Source: torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable; obeys_layout_contract.
     """
-    accumulator = Parameter(tensor.tape, ASKED, tensor.shape, tensor.dtype, 1, trainable=True)
+    accumulator = Parameter(tensor.tape, name, tensor.shape, tensor.dtype, 1, trainable=True)
     accumulator.storage = tensor.storage
     if tensor.strides is None:
         accumulator.shared = False

@@ -20,7 +20,7 @@ def recipe_of(setup: Setup, precision: Precision, *, evaluates: bool = False) ->
     part = slice_of(setup) if shared or reads_slice(model.family) else Slice()
     return Recipe(
         slice=part,
-        shape=model,
+        shape=model if p is None else model.with_dropout(p),
         weight_dtype=precision.weights,
         loaded_dtype=precision.frozen or precision.stored,
         sequence_length=setup.sequence_length // part.context + before,

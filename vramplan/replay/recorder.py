@@ -40,6 +40,7 @@ _NO_EDGE: tuple[Any, int, Shape, int, DType] = (None, 0, (), False, FP32)  # of 
 
 # the names of accumulators of tensors that are no weights
 ASKED = "input"  # after `requires_grad_`
+ASKED_VIEW = "view"  # the same of a view of another tensor, whose cast autocast does not keep
 ARGUMENT = "argument"  # of a reentrant checkpoint, which it computes its segment again from
 
 

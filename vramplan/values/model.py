@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from vramplan.tuples import NamedTuple
 
 DEFAULT_IMAGE_SIZE = 224  # docs/job-format.md, "Defaults", where the model has no size of its own
+SHORTEST = 3  # tokens of the shortest sequence that every model takes
 
 
 class Experts(NamedTuple):
@@ -100,6 +103,47 @@ class ShortConvolution(NamedTuple):
     kernel: int  # tokens that each sees
     bias: bool  # of the convolution, and of the projections before and after it
     layers: tuple[int, ...]  # blocks that have it, from 0
+
+
+class Waveform(NamedTuple):
+    """Convolutions over the samples of a sound, one after another, and the one that tells the blocks where they are."""
+
+    widths: tuple[int, ...]  # channels of each convolution
+    kernels: tuple[int, ...]  # samples, or results of the one before, that each sees
+    strides: tuple[int, ...]
+    bias: bool  # of the convolutions
+    norm: str  # group: of the channels of the first one; layer: of what each gives
+    projection_norm: bool  # whether what they give is normalised before it is projected
+    projection_dropout: float
+    final_dropout: float  # before the head
+    masks: bool  # whether frames are masked in training
+    masked_share: float  # of the frames, to which one learned vector is written in training; 0: none is
+    masked_length: int  # frames in a row
+    least_masks: int  # rows of such frames in a sound
+    place_kernel: int  # frames that the convolution for places sees
+    place_groups: int
+
+    def frames(self, samples: int) -> int:
+        """What the convolutions make of so many samples; 0 or less where they are too few."""
+        for kernel, stride in zip(self.kernels, self.strides, strict=True):
+            samples = (samples - kernel) // stride + 1
+        return samples
+
+    def samples(self, frames: int) -> int:
+        """The fewest samples that so many frames are made of."""
+        for kernel, stride in zip(reversed(self.kernels), reversed(self.strides), strict=True):
+            frames = (frames - 1) * stride + kernel
+        return frames
+
+    def masked(self, frames: int) -> int:
+        """The most frames of a sound that are masked: rows of them that do not overlap, and rounded up.
+
+        Source: transformers 5.23, models/wav2vec2/modeling_wav2vec2.py, _compute_mask_indices.
+        """
+        if not (self.masks and self.masked_share):
+            return 0
+        rows = max(ceil(self.masked_share * frames / self.masked_length), self.least_masks)
+        return min(rows, frames // self.masked_length) * self.masked_length
 
 
 class Alternating(NamedTuple):
@@ -324,19 +368,31 @@ class ModelShape(NamedTuple):
 
     @property
     def takes_audio(self) -> bool:
-        """Whether a sample has a sound, and its text is what the decoder says of it."""
-        return self.mel_bins is not None
+        """Whether a sample has a sound, and its text is what the model says of it."""
+        return self.mel_bins is not None or self.waveform is not None
 
     @property
     def takes_text(self) -> bool:
         """Whether a sample has tokens, and so a sequence length."""
-        return self.task != "image"
+        return self.task != "image" and self.waveform is None
+
+    @property
+    def shortest(self) -> int:
+        """The fewest tokens, or samples of a sound, that every part of the model can run over."""
+        return self.image_tokens + SHORTEST if self.waveform is None else self.waveform.samples(SHORTEST)
+
+    def with_dropout(self, share: float) -> ModelShape:
+        """The same with one share of dropout beside those of the hidden states, wherever its code has some."""
+        if self.waveform is None:
+            return self
+        return self._replace(waveform=self.waveform._replace(projection_dropout=share, final_dropout=share))
 
     experts: Experts | None = None  # mixtures of experts
     latent_attention: LatentAttention | None = None  # DeepSeek
     linear_attention: LinearAttention | None = None  # Qwen3-Next, Qwen3.5
     state_space: StateSpace | None = None  # Granite 4, Nemotron-H, Falcon-H1, Bamba, Jamba
     short_convolution: ShortConvolution | None = None  # LFM2
+    waveform: Waveform | None = None  # Wav2Vec2, HuBERT
     sliding_window_start: int | None = None  # Qwen2, Qwen3, ModernBERT: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     clipped_qkv: bool = False  # OLMo 1, DBRX: queries, keys and values are clipped

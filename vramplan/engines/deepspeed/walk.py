@@ -52,7 +52,7 @@ def order_of(
     """
     shape = recipe.shape
     in_parts = recipe.tiling is not None or ":" in recipe.loss  # of which there are as many as the sequence has
-    length = recipe.sequence_length if in_parts else shape.image_tokens + 3
+    length = recipe.sequence_length if in_parts else shape.shortest
     if virtual_tokens is not None and not in_parts:
         length += virtual_tokens.number
     small = recipe._replace(sequence_length=length, target_length=None)

@@ -53,13 +53,14 @@ def no_flat_training(name: str) -> str | None:
     return reason
 
 
-def no_int8(name: str) -> str | None:
-    """Why the family's layers do not run in 8 bits; None where they do.
+def no_int8(shape: ModelShape) -> str | None:
+    """Why the family's layers do not run in 8 bits; None where they do. It may depend on the shape.
 
     Source: bitsandbytes 0.50.2, backends/cuda/ops.py, _int8_linear_matmul_impl; transformers 5.23, models/mllama/
     modeling_mllama.py, MllamaModel.forward (multi_modal_projector).
     """
-    reason: str | None = own(name, "no_int8", None)
+    asked = own(shape.family, "no_int8", None)
+    reason: str | None = asked(shape) if callable(asked) else asked
     return reason
 
 

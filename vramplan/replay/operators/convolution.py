@@ -29,20 +29,26 @@ def conv2d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, strid
     return _convolution(x, weight, bias, stride, padding)
 
 
-def conv1d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, stride: int, padding: int = 0) -> Tensor:
-    """`F.conv1d`, weight [out, in, k]: new; a length that the stride does not divide is cut off.
+def conv1d(
+    x: Tensor, weight: Tensor, bias: Parameter | None = None, *, stride: int, padding: int = 0, groups: int = 1
+) -> Tensor:
+    """`F.conv1d`, weight [out, in / groups, k]: new; a length that the stride does not divide is cut off.
 
-    Autocast casts bias, weight, x, each a node of its own.
+    Autocast casts bias, weight, x, each a node of its own. Channels that lie side by side are copied apart before the
+    kernel runs, in backward again.
     Saves `x`: the gradient of the weight is x correlated with the incoming one.
     Saves `w`: the gradient of x is the incoming one convolved with the weight turned round.
     Backward: the gradients of x, of the weight and of the bias, each only if it is wanted. cuDNN takes it for an image
     of one row.
-    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, view4d.
+    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, view4d, and
+    `input.contiguous()` of one dimension in _convolution and convolution_backward.
     """
-    return _convolution(x, weight, bias, stride, padding)
+    return _convolution(x, weight, bias, stride, padding, groups)
 
 
-def _convolution(x: Tensor, weight: Parameter, bias: Parameter | None, stride: int, padding: int) -> Tensor:
+def _convolution(
+    x: Tensor, weight: Tensor, bias: Parameter | None, stride: int, padding: int, groups: int = 1
+) -> Tensor:
     tape = x.tape
     b = None if bias is None else autocast_half(bias)
     w = autocast_half(weight)
@@ -52,7 +58,9 @@ def _convolution(x: Tensor, weight: Parameter, bias: Parameter | None, stride: i
     shape = (batch, outputs, *((n + 2 * padding - kernel) // stride + 1 for n in lengths))
     need_x, need_w, need_b = (t is not None and t.node is not None for t in (x, w, b))
     x_shape, w_shape, batched = x.shape, w.shape, x.batched
-    work = 2 * prod(shape) * inputs * prod(w.shape[2:])
+    work = 2 * prod(shape) * inputs // groups * prod(w.shape[2:])
+    is_copied = len(lengths) == 1 and x.strides is not None  # an image may lie as it likes
+    copied = [prod(x.shape) // tape.batch * x.dtype.itemsize] if is_copied else []
     is_turned = kernel > 1 or stride > 1  # else it is a product of matrices that lie well
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -65,11 +73,13 @@ def _convolution(x: Tensor, weight: Parameter, bias: Parameter | None, stride: i
         if gw is not None:
             _turn(gw, x_shape, shape, w_shape, PARTS)
         gb = tape.new("convolution_backward", (outputs,), dtype, False) if need_b else None
+        tape.scratch("convolution_backward", copied)
         return (gx, gw, gb)
 
     node = tape.record("convolution", (x, w, b), backward, (x, w))
     tape.work(work)
     out = tape.new("convolution", shape, x.dtype, batched, None, node)
+    tape.scratch("convolution", copied)
     if is_turned:
         _turn(out, x_shape, shape, w_shape)
     return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.views import Grads, autocast_float, to
 from vramplan.replay.recorder import Saved
@@ -17,6 +19,7 @@ from vramplan.replay.tensors import (
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """`native_layer_norm`: autocast to fp32; new, and the fp32 mean and 1 / std of each row.
 
+    Rows whose elements do not lie side by side are copied inside, in backward again, and there the gradient too.
     Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.
     Saves `scale`: the weight, where it is none of the model's own but a copy, as autocast makes one in fp32: the
     input's gradient is multiplied by it.
@@ -24,7 +27,8 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     Saves `mean`: to make the normalised input again without another pass over x.
     Saves `rstd`: to make the normalised input again without another pass over x.
     Backward: the gradients of input, weight and bias at once.
-    Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu.
+    Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu,
+    layer_norm_cuda, layer_norm_backward_cuda (`expect_contiguous`) and LayerNormBackwardKernelImpl (`dY.contiguous`).
     """
     wrapped = x.tape.role(Sharding).wrapped
     if wrapped is not None and type(weight) is Parameter and weight.node is not None:
@@ -49,6 +53,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         gx = tape.new("native_layer_norm_backward", source.shape, source.dtype, source.batched) if need_x else None
         gw = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_w else None
         gb = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_b else None
+        tape.scratch("native_layer_norm_backward", [*_copied(grad), *_copied(source)])
         return (gx, gw, gb)
 
     node = tape.record("native_layer_norm", (x, scale, shift), backward, saves)
@@ -57,7 +62,13 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     mean = tape.new("native_layer_norm", rows, FP32, x.batched)
     rstd = tape.new("native_layer_norm", rows, FP32, x.batched)
     tape.save(node, mean, rstd)
+    tape.scratch("native_layer_norm", _copied(x))
     return out
+
+
+def _copied(x: Tensor) -> list[int]:
+    """Bytes per sample of a copy that is contiguous; none of what is so already."""
+    return [] if x.strides is None else [prod(x.shape) // x.tape.batch * x.dtype.itemsize]
 
 
 def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:

@@ -163,7 +163,7 @@ def _run_once(recipe: Recipe, trained: Trained) -> tuple[Tape, _UnitsNoted]:
     tape.enlist(Sharding, noted)
     shape = recipe.shape
     parts = 1 if recipe.split is None else recipe.split.devices
-    small = recipe._replace(sequence_length=(shape.image_tokens + 3) * parts, target_length=None)
+    small = recipe._replace(sequence_length=shape.shortest * parts, target_length=None)
     network = family(shape.family)(tape, small)
     arguments, _ = make_inputs(tape, inputs_of(network, small))
     network(*arguments)

@@ -33,7 +33,6 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 
-SHORTEST = 3  # tokens of the shortest sequence that every model takes
 ANY_IMAGE = 64  # pixels of an edge, for models that take images of all sizes
 
 
@@ -272,7 +271,7 @@ def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:
     recipe = Recipe(
         shape=model,
         weight_dtype=FP32,
-        sequence_length=model.image_tokens + SHORTEST,
+        sequence_length=model.shortest,
         attention="eager" if no_eager_attention(model.family) is None else "efficient",
         segments=tuple(Segment(1, layers, False) for layers in model.stacks),
         loss=CAUSAL_LM_FP32,
