@@ -10,7 +10,15 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.values.model import Alternating, Experts, LatentAttention, LinearAttention, ShortConvolution, StateSpace
+from vramplan.values.model import (
+    Alternating,
+    Experts,
+    LatentAttention,
+    LinearAttention,
+    ShortConvolution,
+    StateSpace,
+    Waveform,
+)
 
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
@@ -28,6 +36,22 @@ DELTA = {
     "qk_norm": True,
 }
 
+SOUND = Waveform(
+    widths=(512,) * 7,
+    kernels=(10, 3, 3, 3, 3, 2, 2),
+    strides=(5, 2, 2, 2, 2, 2, 2),
+    bias=False,
+    norm="group",
+    projection_norm=True,
+    projection_dropout=0.0,
+    final_dropout=0.1,
+    masks=True,
+    masked_share=0.05,
+    masked_length=10,
+    least_masks=2,
+    place_kernel=128,
+    place_groups=16,
+)
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "vocabulary_size": 50257,
@@ -969,6 +993,39 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "activation_dropout": 0.0,
         "tied_embeddings": True,
         "task": "seq2seq",
+    },
+    "wav2vec2": {
+        "vocabulary_size": 32,
+        "hidden_size": 768,
+        "layers": 12,
+        "attention_heads": 12,
+        "intermediate_size": 3072,
+        "activation": "gelu",
+        "positions": "convolutional",
+        "pre_norm": False,
+        "hidden_dropout": 0.1,
+        "embedding_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "tied_embeddings": False,
+        "waveform": SOUND,
+        "family": "wav2vec2",
+        "task": "ctc",
+    },
+    "hubert": {
+        "vocabulary_size": 32,
+        "hidden_size": 768,
+        "layers": 12,
+        "attention_heads": 12,
+        "intermediate_size": 3072,
+        "activation": "gelu",
+        "pre_norm": False,
+        "hidden_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "waveform": SOUND,
+        "family": "wav2vec2",
+        "task": "ctc",
     },
     "mixtral": {
         "vocabulary_size": 32000,

@@ -61,6 +61,8 @@ WORDS = {
     *("state_space.layers", "state_space.feedforward_layers", "state_space.norm"),
     *("state_space.conv_bias", "state_space.input_bias", "state_space.output_bias"),
     *("short_convolution.bias", "short_convolution.layers"),
+    *("waveform.widths", "waveform.kernels", "waveform.strides", "waveform.bias", "waveform.norm"),
+    *("waveform.projection_norm", "waveform.masks"),
     *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),
     *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck", "unknown_type"),
 }

@@ -284,7 +284,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         ((*PLAIN, "--sharding", "hybrid_shard"), "hsdp:8"),
         ((*PLAIN, "--context", "32768"), "--seq"),
         (("sdxl", "-g", "4090"), "diffusion"),
-        (("facebook/wav2vec2-base", "-g", "4090"), "speech"),
+        (("facebook/seamless-m4t-large", "-g", "4090"), "speech"),
         (("mamba2-130m", "-g", "4090"), "state-space"),
         (("llama.gguf", "-g", "4090"), "training only"),
         (("gpt2", "-g", "colab"), "--gpu t4"),

@@ -225,6 +225,8 @@ def models(
         fields |= draw(state_space(model_type, layers, fields, equal=equal))
     if "short_convolution.kernel" in kind.defaults:
         fields |= draw(short_convolution(layers, equal=equal))
+    if "waveform.widths" in kind.defaults:
+        fields |= draw(waveform(heads))
     if "sliding_window" in kind.defaults:
         windows = [1, 64, 128] if "full_head_size" in kind.defaults else [None, 1, 64, 128]
         fields["sliding_window"] = draw(st.sampled_from(windows))
@@ -298,6 +300,25 @@ def linear_attention(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, 
         "linear_attention.value_size": draw(st.sampled_from([8, 24, 128])),
         "linear_attention.kernel": draw(st.integers(1, 5)),
         "linear_attention.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
+    }
+
+
+@st.composite
+def waveform(draw: st.DrawFn, heads: int) -> dict[str, Any]:
+    """Convolutions over a sound, as many as there are widths."""
+    count = draw(st.integers(1, 3))
+    sizes = st.integers(1, 5)
+    return {
+        "waveform.widths": tuple(draw(st.sampled_from([8, 24])) for _ in range(count)),
+        "waveform.kernels": tuple(draw(sizes) for _ in range(count)),
+        "waveform.strides": tuple(draw(st.integers(1, 3)) for _ in range(count)),
+        "waveform.bias": draw(st.booleans()),
+        "waveform.norm": draw(st.sampled_from(["group", "layer"])),
+        "waveform.masked_share": draw(st.sampled_from([0.0, 0.05])),
+        "waveform.masked_length": draw(sizes),
+        "waveform.least_masks": draw(st.integers(1, 2)),
+        "waveform.place_kernel": draw(st.integers(1, 8)),
+        "waveform.place_groups": draw(st.sampled_from([1, heads])),
     }
 
 
@@ -471,6 +492,9 @@ def setups(
     target = st.none() if model.decoder_layers is None else st.none() | lengths
     mixed = precision.startswith("mixed-")
     length = (model.image_tokens + draw(lengths)) * model.takes_text
+    if model.waveform is not None:
+        length = model.shortest + draw(lengths)
+        target = st.integers(1, 5)
     assume(not equal or blocks_are_alike(model, length, attention))
     masked = None if attention == "flash" else draw(st.sampled_from([None, None, "padded", "packed"]))
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))

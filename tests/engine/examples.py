@@ -52,7 +52,7 @@ def setup(of: ModelShape, **fields: Any) -> Setup:
     plain = Setup(
         model=of,
         precision="fp32",
-        sequence_length=3 * of.takes_text,
+        sequence_length=3 * of.takes_text if of.waveform is None else of.shortest,
         attention="eager",
         segments=tuple(Segment(1, layers, False) for layers in of.stacks),
         optimizer="adamw",

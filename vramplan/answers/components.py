@@ -98,6 +98,8 @@ def beside_whole(parts: tuple[Component, ...], judge: Judge, rung: Rung) -> tupl
 def _sample(job: ResolvedJob) -> str:
     """`1024 tokens`, `224 x 224 pixels`, or both."""
     length = str(job.sequence_length)
+    if job.model.waveform is not None:
+        return f"({length} samples and {job.target_length} letters)"
     if job.model.takes_audio:
         return f"({2 * (job.model.audio_positions or 0)} frames and {length} tokens)"
     if job.model.decoder_layers is not None:  # of the encoder and of the decoder

@@ -20,7 +20,8 @@ DIFFUSION = (
     "SimpleTuner, which list the memory of their presets"
 )
 SPEECH = (
-    "of speech models Whisper, Wav2Vec2 and HuBERT are modelled, also from a config.json; models of text and images are too: "
+    "of speech models Whisper, Wav2Vec2 and HuBERT are modelled, and models of text and images are, also from a "
+    "config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 RECURRENT = (
@@ -51,7 +52,8 @@ MODELS = (
         DIFFUSION,
     ),
     Scope(
-        r"(.*/)?(wav2vec(?!2).*|wav2vec2-(bert|conformer).*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*|xtts.*)",
+        r"(.*/)?(wav2vec(?!2).*|wav2vec2-(bert|conformer).*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*"
+        r"|xtts.*)",
         SPEECH,
     ),
     Scope(

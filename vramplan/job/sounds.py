@@ -22,7 +22,7 @@ def samples_of(resolver: Resolver, model: ModelShape) -> int:
         length = SECONDS * SAMPLES_PER_SECOND
         resolver.assume("sequence_length", length, f"samples: {SECONDS} s of {SAMPLES_PER_SECOND} samples each")
         return length
-    least = model.waveform.samples(max(1, model.waveform.masked_length if model.waveform.masked_share else 1))
+    least = model.waveform.samples(model.waveform.masked_length if model.waveform.masked_share else 1)
     if given < least:
         message = f"{given} samples are too few for {model.name}, whose convolutions make no row of frames of them"
         hint = f"sequence_length counts samples, {SAMPLES_PER_SECOND} in a second; use at least {least}"
@@ -35,6 +35,7 @@ def letters_of(resolver: Resolver, model: ModelShape, samples: int) -> int | Non
     assert model.waveform is not None
     given = resolver.raw.target_length
     frames = model.waveform.frames(samples)
+    resolver.assume("model.layerdrop", 0, "steps that leave out no block come soon, and need most")
     if given is None:
         length = max(1, min(samples // SAMPLES_OF_A_LETTER, frames))
         why = f"letters, of which {SAMPLES_PER_SECOND // SAMPLES_OF_A_LETTER} are said in a second"
