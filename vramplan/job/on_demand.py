@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from vramplan.job.short_convolution import tell_short as tell_short
     from vramplan.job.software import with_software as with_software
     from vramplan.job.sounds import letters_of as letters_of
+    from vramplan.job.sounds import samples_of as samples_of
     from vramplan.job.split import check_split as check_split
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.state_space import tell_space as tell_space
@@ -150,7 +151,7 @@ MODULES = {
     "vramplan.job.old_kernels": ("old_choice",),
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split", "planned_part"),
-    "vramplan.job.sounds": ("letters_of",),
+    "vramplan.job.sounds": ("letters_of", "samples_of"),
     "vramplan.job.targets": ("target_length",),
     "vramplan.job.tiled_mlp": ("tiles_of",),
     "vramplan.job.trained": ("resolve_trained",),

@@ -214,8 +214,11 @@ class _ReplayResolver(Resolver):
         return optimizer, implementation, in_backward
 
     def _sizes(self, model: ModelShape | None) -> tuple[int, int | None]:
-        """Tokens of a sequence and pixels of an image's edge."""
-        sequence_length = sequence_length_of(self, model)
+        """Tokens of a sequence, or samples of a sound, and pixels of an image's edge."""
+        if model is not None and model.waveform is not None:
+            sequence_length = on_demand.samples_of(self, model)
+        else:
+            sequence_length = sequence_length_of(self, model)
         asked = self.raw.image_size is not None or self.raw.channels_last
         if not asked and (model is None or not model.takes_images):
             return sequence_length, None

@@ -18,10 +18,6 @@ DEFAULT_MAX_SEQUENCE = 2048
 def sequence_length_of(resolver: Resolver, model: ModelShape | None) -> int:
     """Tokens of a sequence; more than the model has positions for are refused."""
     given = resolver.raw.sequence_length
-    if model is not None and model.waveform is not None:
-        from vramplan.job.sounds import samples_of  # only these jobs pay for it
-
-        return samples_of(resolver, model)
     if model is not None and not model.takes_text:
         from vramplan.job.images import no_tokens  # only these jobs pay for it
 
