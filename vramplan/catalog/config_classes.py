@@ -50,8 +50,6 @@ FAMILY_OF = {
     "t5": "t5",
     "bart": "bart",
     "whisper": "whisper",
-    "wav2vec2": "wav2vec2",
-    "hubert": "wav2vec2",
     "mixtral": "mixtral",
     "qwen2_moe": "qwen_moe",
     "qwen3_moe": "qwen_moe",
@@ -129,6 +127,8 @@ FAMILY_OF = {
     "pegasus": "pegasus",
     "marian": "marian",
     "esm": "esm",
+    "wav2vec2": "wav2vec2",
+    "hubert": "wav2vec2",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
