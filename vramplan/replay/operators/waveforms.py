@@ -45,7 +45,7 @@ def group_norm(x: Tensor, weight: Parameter, bias: Parameter, groups: int) -> Te
 def weight_norm(direction: Parameter, size: Parameter) -> Tensor:
     """`torch._weight_norm` over the last dimension of [out, in, k]: new, in the type of the parameters.
 
-    One kernel makes it but in fp16, where it is a norm, a quotient and a product.
+    One kernel makes it, over the first and the last dimension.
     Saves `v`: the direction, whose gradient is made of it.
     Saves `g`: the sizes.
     Saves `norms`: the fp32 norm of each slice.
