@@ -90,8 +90,8 @@ SUBJECT_ROWS = (
         "Tokens of the decoder, where an encoder has those of --seq.",
         maximum=MAX_COUNT,
         usual="as `sequence_length`",
-        note="Modelled for every encoder-decoder model of text; whisper has its own encoder length.",
-        note="Modelled for t5 and bart; whisper has its own encoder length. Letters of a text for wav2vec2 and hubert.",
+        note="Modelled for every encoder-decoder model of text; whisper has its own encoder length. "
+        "Letters of a text for wav2vec2 and hubert.",
         also=("--max-target-length", "--decoder-length"),
         thousands=1024,
         panel=MODEL,
