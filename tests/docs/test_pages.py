@@ -372,7 +372,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     given |= {"image_size": 224, "patch_size": 16, "depths": (1, 2), "widths": (3, 4)}
     given |= {"intermediate_size": 300, "experts.shared": 2, "experts.intermediate_size": 70}
     given |= {"latent_attention.plain_size": 20, "latent_attention.rotary_size": 10}
-    given |= {"qkv_bias": True, "positions": "learned"}
+    given |= {"qkv_bias": True, "positions": "learned", "gated_mlp": False}
     in_words = {**{f"as {key}": value for key, value in given.items()}, "4 x hidden_size": 400}
     in_words["true with learned positions"] = True
     given["vision_layers"] = 20
@@ -381,6 +381,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words["the blocks without a window"] = (3,)
     in_words |= {"every fourth block": (3,), "every eighth block": (7, 15)}
     in_words["the blocks 8, 16 and 24"] = (8, 16)
+    in_words["4 x hidden_size, of which a gated MLP has two thirds"] = 400
     in_words |= {"the blocks 3, 7, 15, 23 and 30": (3, 7, 15), "every fifth block from 3 to 38": (3,)}
     in_words |= {"the sum of depths": 3, "the last of widths": 4}
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
