@@ -146,7 +146,7 @@ def test_a_list_or_a_size_stands_behind_a_model() -> None:
     assert run("fit", "gpt2", "24 GiB", "--print", "name").out == "gpt2 on 24 GiB\n"
 
 
-@pytest.mark.parametrize("model", ["facebook/dinov2-large", "facebook/esm2_t33_650M_UR50D", "ultralytics/yolov8"])
+@pytest.mark.parametrize("model", ["facebook/sam-vit-huge", "facebook/detr-resnet-50", "ultralytics/yolov8"])
 def test_a_model_of_another_kind_is_not_near_for_its_organisation_and_size(model: str) -> None:
     told = refused("fit", model, "-g", "v100").err
     assert "did you mean" not in told

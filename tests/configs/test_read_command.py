@@ -160,7 +160,7 @@ def test_the_precision_that_a_hint_names_goes_with_the_sharding(tmp_path: Path) 
     for kind, word in (("FSDP", "fsdp-bf16"), ("DEEPSPEED", "mixed-bf16")):
         more = "deepspeed_config: {zero_stage: 2}\n" if kind == "DEEPSPEED" else "fsdp_config: {fsdp_version: 2}\n"
         path.write_text(f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_processes: 4\n{more}")
-        assert f"(--precision {word})" in run("fit", path, "--gpu", "h100").err
+        assert f"(--precision {word}" in run("fit", path, "--gpu", "h100").err
 
 
 def test_brackets_within_brackets_are_no_internal_error(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.engine.draws import setups
 from vramplan.job.adapter_targets import known_targets
-from vramplan.job.quantized import loads_fp16, types_with
+from vramplan.job.quantized import loads_fp16
 from vramplan.job.trained import feeds_head
 from vramplan.options.table import find
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
@@ -15,7 +15,7 @@ from vramplan.replay.models.capable import keeps_fp32, takes_only_lora
 from vramplan.replay.models.lora_kernels import FUSED, LAYERS
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
-from vramplan.replay.techniques.evidence import adaptable, freezable
+from vramplan.replay.techniques.evidence import adaptable, freezable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.expert_adapters import former_names, tensors_of
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
@@ -75,7 +75,12 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
             setup = setup._replace(loss="chunked:3")
         return setup._replace(frozen=frozen)
     in_bits = setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
-    known = [one for one in find("quantization").words if in_bits and model_type in types_with(one, setup.model)()]
+    in_few = adaptable() if setup.model.task in ("lm", "image") else quantizable()
+    known = [
+        one
+        for one in find("quantization").words
+        if in_bits and model_type in (gptq_quantizable() if one == GPTQ else in_few)
+    ]
     if setup.precision == "fp32":
         known = [one for one in known if one != GPTQ]
     quantization = draw(st.sampled_from([None, *known]))

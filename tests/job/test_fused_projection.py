@@ -53,8 +53,7 @@ def test_a_model_with_a_fused_projection_takes_the_word_for_its_own() -> None:
         ("llama-2-7b", ["qkv_proj", "q_proj"], {}, "q_proj beside qkv_proj"),
         ("llama-2-7b", ["qkv_proj"], {"adapter": {"kind": "dora"}}, "dora is not modelled over qkv_proj"),
         ("gemma-2-2b", ["qkv_proj"], {}, "names no linear layer"),
-        ("llama-2-7b", ["qkv_proj"], {"quantization": "nf4", "precision": "mixed-fp16"}, "keeps a master copy"),
-        ("llama-2-7b", ["qkv_proj"], {"quantization": "gptq-int4", "precision": "mixed-fp16"}, "keeps a master copy"),
+        ("llama-2-7b", ["qkv_proj"], {"quantization": "gptq-int4", "precision": "mixed-fp16"}, "with mixed-fp16"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(model: str, targets: list[str], more: dict[str, Any], says: str) -> None:

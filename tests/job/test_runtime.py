@@ -147,6 +147,7 @@ def test_quantized_weights_have_defaults_of_their_own() -> None:
             "precision: amp-bf16 is not in litgpt: it refuses quantized weights with mixed precision",
         ),
         (LLAMA, {"runtime": "torchtune", "precision": "amp-bf16"}, "precision: amp-bf16 is not in torchtune"),
+        (LLAMA, {"runtime": "litgpt", "adapter": {"kind": "fourierft"}}, "adapter: fourierft is not in litgpt"),
         (LLAMA, {"runtime": "litgpt", "adapter": {"kind": "ia3"}}, "adapter: ia3 is not in litgpt"),
         (LLAMA, {"runtime": "torchtun"}, "did you mean torchtune"),
     ],

@@ -61,7 +61,7 @@ MODELS = (
         HYBRID,
     ),
     Scope(
-        r"(.*/)?((?!mamba-(130m|370m|790m|1\.4b|2\.8b)|jamba-(v0\.1|1\.5-large))(.*mamba.*|jamba.*)|rwkv.*"
+        r"(.*/)?((?!mamba-(130m|370m|790m|1\.4b|2\.8b)|jamba-(v0\.1|1\.5-large)|falcon-mamba-7b$)(.*mamba.*|jamba.*)|rwkv.*"
         r"|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)",
         RECURRENT,
     ),

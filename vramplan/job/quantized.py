@@ -55,8 +55,9 @@ def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, to
     if raw.adapter is None:
         message = f"{given} weights cannot be trained: they need an adapter beside them"
         fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
-    if precision.startswith("mixed-") and given != GPTQ:
-        whose = f"DeepSpeed's {precision.rpartition('-')[2]}: " if raw.sharding in ZERO_STAGES else ""
+    under_zero = raw.sharding in ZERO_STAGES
+    if precision.startswith("mixed-") and (under_zero or given != GPTQ):
+        whose = f"DeepSpeed's {precision.rpartition('-')[2]}: " if under_zero else ""
         basis = f"{whose}what is trained has a master copy, and the {given} weights none"
         told.append(Assumption("quantization", given, basis))
     elif given == GPTQ:

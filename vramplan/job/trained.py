@@ -92,8 +92,8 @@ def resolve_trained(
         return frozen, made, told
     adapter = reader.adapter()
     adapter_ends.check(raw, raw.adapter, model, names, adapter, loss)
-    own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
-    may_miss = may_miss_adapter(model.family) and not own_ia3
+    is_foreign = model.engine is not None and not adapter.rank  # no engine's own code has a kind without a rank
+    may_miss = may_miss_adapter(model.family) and not is_foreign
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
         raw.adapter.refuse("targets", "nothing that the loss depends on is trained", hint="name a further layer")
     return frozen, adapter, told

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6416 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6437 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
@@ -17,20 +17,20 @@ activation_checkpointing: full | 6416 | adapted, adapter_kinds, adapters, adapte
   other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
   preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
   seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, text_types, tiled,
-  tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune,
+  sharded_units, short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types,
+  tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune,
   torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
   vision, vision_more, whisper, whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late,
   zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
   deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
   hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
   torchtitan, llama under torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
   mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
   under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper,
+  qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper,
   xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
   dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
   gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
@@ -39,21 +39,21 @@ activation_checkpointing: full | 6416 | adapted, adapter_kinds, adapters, adapte
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
   neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
-  whisper
-activation_checkpointing: selective | 359 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
+  wav2vec2, whisper
+activation_checkpointing: selective | 361 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
-  selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
-  tiles, vision_more, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2, deepseek_v3,
-  dinov2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, minimax_m2, ministral3, mistral, mixtral, mllama, modernbert, nemotron, olmo, olmo2, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm,
-  t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, dbrx, deepseek, dinov2, distilbert,
-  electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mixtral, mllama,
-  modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
-  whisper
+  selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, speech,
+  state_spaces, tiles, vision_more, whisper | apertus, arcee, bamba, bart, bert, cohere, cohere2, dbrx, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral, mixtral, mllama, modernbert, nemotron,
+  olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  roberta, seed_oss, stablelm, t5, vit, wav2vec2, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere,
+  dbrx, deepseek, dinov2, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2,
+  ministral3, mixtral, mllama, modernbert, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit, wav2vec2, whisper
 activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, liger, losses, more_families,
   optimizers_more, other_optimizers, policy, preference_shared, replicated, selective, seq2seq, short_convolutions,
   state_spaces, tiled, titan, titan_compiled, titan_replicas, titan_units, zero | arcee, bamba, bert, cohere2, falcon,
@@ -61,26 +61,26 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 730 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
-  distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, modernbert, more_families,
-  named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, policy,
-  preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, stepped_shared, text_types, tiled, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, turns, virtual_tokens, vision_more, whisper, zero | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4_text,
-  m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llama4, m2m_100, marian, mbart, minimax_m2,
-  ministral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
-  pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
-  whisper
+activation_checkpointing: selective-op | 741 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+  distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, met_shared, modernbert,
+  more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
+  policy, preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, text_types, tiled, tiles, titan,
+  titan_compiled, titan_replicas, titan_units, turns, virtual_tokens, vision_more, whisper, zero | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under
+  torchtitan, llama4_text, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
+  llama4, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
 adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
@@ -90,21 +90,22 @@ adapter: adalora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mi
   starcoder2 | bert, gemma2, gpt2, llama, mixtral, phi, starcoder2
 adapter: boft | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
   gemma2, llama, mixtral, opt, phi
-adapter: dora | 292 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: dora | 295 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, met_shared, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles, vision_more, whisper, zero_adapters | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, whisper | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
+  sharded_units, short_convolutions, speech, state_spaces, tiled, tiles, vision_more, whisper, zero_adapters |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hubert,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5,
+  vit, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
+  ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit,
+  wav2vec2, whisper
 adapter: fourierft | 22 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: hra | 13 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, phi, qwen2, starcoder2 | bert,
@@ -128,36 +129,36 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2223 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2246 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
   named_types, older_releases, optimizers_more, other_families, other_families_shared, other_families_zero,
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, taught,
   taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper, whisper_shared, zero, zero_adapters,
   zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
   dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
   falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
   glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
   torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
   mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
   paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
   qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100,
-  mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, vit, whisper
-adapter: miss | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
-  gemma2, llama, mixtral, opt, phi
+  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, vit, wav2vec2, whisper
+adapter: miss | 21 | adapter_kinds, met, peft_more | bert, gemma2, jamba, llama, mamba, mistral, mixtral, opt, phi,
+  qwen2 | bert, gemma2, jamba, llama, mamba, mixtral, opt, phi
 adapter: modules_to_save | 182 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
   modernbert_zero, pairs, pairs_beside, peft_more, sharded_units, text_types, virtual_tokens, zero_adapters | bert,
@@ -165,11 +166,11 @@ adapter: modules_to_save | 182 | adapted, adapters, adapters_more, deberta_v2, d
   gpt2, gpt_neox, llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
   resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, esm, falcon,
   gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: oft | 68 | adapted, modernbert, optimizers_more, other_optimizers, peft_more, policy, preference_shared,
-  stepped_shared | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite, helium, lfm2, llama,
-  mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert, cohere, falcon,
-  gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe
+adapter: oft | 69 | adapted, met, modernbert, optimizers_more, other_optimizers, peft_more, policy,
+  preference_shared, stepped_shared | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite,
+  helium, lfm2, llama, mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert,
+  cohere, falcon, gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt,
+  phi, phi3, qwen3_next, qwen_moe
 adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families, named_types,
   optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, ernie4_5_moe,
   glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, ernie4_5_moe,
@@ -184,7 +185,7 @@ adapter: prompt-tuning | 35 | met_shared, text_types, virtual_tokens | bart, ber
 adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
-adapter: vera | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
+adapter: vera | 22 | adapter_kinds, met, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 checkpoint_reentrant: true | 517 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, met_shared, modernbert, more_families,
@@ -215,7 +216,7 @@ distillation: jsd | 16 | met_shared, other_optimizers, taught | gemma, gpt_bigco
 distillation: reverse-kl | 24 | other_optimizers, taught, torchtune_taught | ernie4_5, gemma2, gpt2, granite, llama,
   llama under torchtune, mistral, phi, qwen3 | ernie4_5, gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 229 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master,
+ema: true | 230 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master,
   met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
   virtual_tokens, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
@@ -229,39 +230,41 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 931 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
-  fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, modernbert, modernbert_shared,
-  more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
-  policy, preference_shared, preference_zero, quantized, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, stepped_shared, text_types, tiled, tiles, turns, vision_more,
-  whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  internlm3, lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip,
-  smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama,
-  llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
+frozen: parts | 963 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+  fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, met_shared, modernbert,
+  modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
+  pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized, replicated, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, text_types,
+  tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, marian, mbart,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
+  olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, vit, wav2vec2, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 179 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met_shared,
-  modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy, precisions,
-  preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, whisper,
-  zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, minimax_m2, mistral, mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2,
-  gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert,
-  nemotron, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
+grad_scaler: true | 181 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+  met_shared, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
+  precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
+  virtual_tokens, whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
+  electra, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral, mixtral, modernbert, nemotron,
+  nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3,
+  stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, minimax_m2, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next,
+  qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 label_smoothing | 533 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, met_shared,
@@ -345,28 +348,28 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 975 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 987 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
   images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, named_types,
   optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy,
   precisions, preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, stepped_shared, taught,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, taught,
   taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas,
   titan_units, torchvision, turns, virtual_tokens, vision_more, whisper, whisper_shared, whisper_zero, zero,
   zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2,
   deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
   gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, m2m_100, marian,
-  mbart, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe,
-  opt, paligemma, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper | afmoe, apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
-  torchtitan, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
-offload: activations | 746 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+  hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, m2m_100,
+  marian, mbart, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
+  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
+  lfm2_moe, llama, llama under torchtitan, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+offload: activations | 747 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
   met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers,
   pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
@@ -396,8 +399,8 @@ offload: parameters | 128 | flat_adapters, flat_host, host_activations, preferen
   zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, hunyuan_v1_dense, llama,
   mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, glm,
   gpt2, hunyuan_v1_dense, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adadelta | 18 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adadelta | 19 | met, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, olmoe,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, olmoe, t5
 optimizer: adafactor | 217 | adapted, adapter_kinds, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2,
   distilbert, electra, flat_parameter, frozen, halves, images, linear, modernbert, moe, more_families, optimizers,
   peft_more, policy, precisions, preference_shared, quantized, random, short_convolutions, state_spaces, suite, tiles,
@@ -408,8 +411,8 @@ optimizer: adafactor | 217 | adapted, adapter_kinds, adapters_more, block_kinds,
   clip, dbrx, deberta_v2, deepseek, distilbert, electra, gemma4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
   lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, opt, phi,
   qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit, whisper
-optimizer: adagrad | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adagrad | 19 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox,
+  llama, mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
 optimizer: adagrad-32bit | 11 | other_optimizers | exaone4, gpt2, lfm2_moe, llama, mistral, olmo2, qwen2,
   qwen3_5_moe_text, qwen3_moe, t5 | exaone4, gpt2, lfm2_moe, llama, olmo2, qwen3_next, qwen_moe, t5
 optimizer: adagrad-8bit | 10 | other_optimizers | apertus, bert, gpt2, granite, lfm2_moe, llama, olmo3, phi,
@@ -424,20 +427,21 @@ optimizer: adam | 148 | adapted, adapters_more, frozen, fully_shard_more, halves
   qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, torchvision_vit, vit | bamba, bert, clip,
   gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4, llava,
   nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
-optimizer: adamax | 17 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2 | bert,
-  gemma2, gpt2, llama, mixtral
-optimizer: adamc | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adamax | 18 | met, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2 |
+  bert, gemma2, gpt2, llama, mixtral
+optimizer: adamc | 18 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox,
+  llama, mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 68 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, text_types, tiles, virtual_tokens,
-  vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
-  m2m_100, marian, mbart, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus,
-  qwen2, qwen3_vl, qwen3_vl_moe, siglip, stablelm, starcoder2, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, nemotron_h,
-  olmo2, opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, whisper
+optimizer: adamw-8bit | 69 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, speech, state_spaces, text_types, tiles,
+  virtual_tokens, vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, m2m_100, marian, mbart, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2, opt,
+  paligemma, pegasus, qwen2, qwen3_vl, qwen3_vl_moe, siglip, stablelm, starcoder2, wav2vec2, whisper | bert, dinov2,
+  distilbert, esm, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mistral3, mixtral,
+  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, wav2vec2,
+  whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
@@ -457,17 +461,17 @@ optimizer: ademamix-8bit-paged | 15 | other_optimizers | bamba, bert, gemma, gpt
   qwen3_next, qwen_moe
 optimizer: ademamix-paged | 14 | other_optimizers | bert, cohere, gemma, helium, olmo2, phi, qwen2, qwen3_moe,
   stablelm, t5, vit, xlm-roberta | bert, cohere, gemma, helium, llama, olmo2, phi, qwen_moe, roberta, stablelm, t5, vit
-optimizer: adopt | 15 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adopt | 16 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
+  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: apollo-adamw | 15 | other_optimizers, preference_shared | bamba, gemma, llama, olmo2, phi, qwen2, t5 |
   bamba, gemma, llama, olmo2, phi, t5
-optimizer: asgd | 20 | met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gpt2, llama, mixtral, t5
-optimizer: came | 17 | met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gpt2, llama, mixtral, t5
-optimizer: galore-adafactor | 29 | other_optimizers | bert, cohere2, deepseek_v2, gemma, gpt2, granitemoehybrid,
-  jamba, llama, mixtral, olmo2, phi, qwen2, qwen2_moe, smollm3, stablelm, t5 | bert, cohere, deepseek, gemma, gpt2,
-  granitemoehybrid, jamba, llama, mixtral, olmo2, phi, qwen_moe, stablelm, t5
+optimizer: asgd | 23 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, olmoe,
+  qwen2, t5 | bert, gpt2, llama, mixtral, olmoe, t5
+optimizer: came | 18 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2,
+  t5 | bert, gpt2, llama, mixtral, t5
+optimizer: galore-adafactor | 31 | met, other_optimizers | bert, cohere2, deepseek_v2, gemma, gpt2, gpt_neox,
+  granitemoehybrid, jamba, llama, mixtral, olmo2, phi, qwen2, qwen2_moe, smollm3, stablelm, t5 | bert, cohere,
+  deepseek, gemma, gpt2, granitemoehybrid, jamba, llama, mixtral, neox, olmo2, phi, qwen_moe, stablelm, t5
 optimizer: galore-adamw | 189 | block_kinds, galore, linear, other_optimizers, stepped_shared | apertus, arcee, bart,
   bert, bloom, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, gemma,
   gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, lfm2,
@@ -479,8 +483,8 @@ optimizer: galore-adamw | 189 | block_kinds, galore, linear, other_optimizers, s
   phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 optimizer: galore-adamw-8bit | 14 | other_optimizers | bert, gemma, mixtral, phi, qwen2, t5 | bert, gemma, llama,
   mixtral, phi, t5
-optimizer: grokadamw | 14 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral,
-  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: grokadamw | 15 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
+  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: lamb | 29 | adapted, flat_parameter, optimizers, short_convolutions, state_spaces | bamba, bert,
   falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
@@ -507,12 +511,12 @@ optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, opti
   ministral3, mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text,
   qwen3_5_text, qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama,
   modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen3_next
-optimizer: nadam | 18 | optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2, t5 | bert, gpt2,
-  llama, mixtral, t5
-optimizer: prodigy | 21 | met_shared, optimizers_more | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 | bert, gemma2,
-  gpt2, llama, mixtral, t5
-optimizer: radam | 15 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 |
-  bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: nadam | 23 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, gpt_neox, llama,
+  mixtral, qwen2, qwen2_moe, t5 | bert, gpt2, llama, mixtral, neox, qwen_moe, t5
+optimizer: prodigy | 22 | met, met_shared, optimizers_more | bert, gemma2, gpt2, llama, mixtral, qwen2, t5 | bert,
+  gemma2, gpt2, llama, mixtral, t5
+optimizer: radam | 16 | met, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox, llama, mixtral,
+  qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
 optimizer: rmsprop | 283 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, policy, precisions, preference_shared, preference_zero,
   quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, tiled, vision | bamba, bart, bert,
@@ -547,22 +551,22 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 569 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+optimizer: sgd-momentum | 570 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, named_types,
   optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces,
-  short_convolutions, state_spaces, suite, text_types, torchtune, torchtune_compiled, torchtune_taught,
+  short_convolutions, speech, state_spaces, suite, text_types, torchtune, torchtune_compiled, torchtune_taught,
   torchtune_units, torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert, bloom, clip,
   deepseek_v2, deepseek_v3, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
   hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
   m2m_100, marian, mbart, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, pegasus, phi, phi under
   litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  smollm3, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek,
-  dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  smollm3, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | bamba, bart, bert, bloom, clip,
+  deepseek, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
   llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, marian, mbart, mixtral, mpt, neox, neox
   under litgpt, olmo2, olmoe, opt, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+  resnet, roberta, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
   qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
   vit
@@ -616,17 +620,17 @@ padding: right | 573 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilb
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 323 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.fsdp_version: 1 | 326 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, older_releases,
   optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2,
   dbrx, deberta-v2, deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium, lfm2, llama, llama under litgpt,
-  mistral, mixtral, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_next, roberta, smollm3, vit | arcee, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, lfm2, llama, llama under litgpt, mixtral, modernbert,
-  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen3_next, roberta, vit
+  mistral, mistral3, mixtral, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_next, roberta, smollm3, vit | arcee, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, lfm2, llama, llama under litgpt, mistral3, mixtral,
+  modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen3_next, roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
@@ -641,7 +645,7 @@ parallel.sharding: ddp | 193 | dbrx_shared, deberta_v2_shared, distilbert_shared
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
   qwen_moe, stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1153 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1159 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared,
   peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
@@ -700,7 +704,7 @@ parallel.sharding: zero3 | 271 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
   vit, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5109 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5147 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
@@ -710,31 +714,31 @@ precision: amp | 5109 | adapted, adapter_kinds, adapters, adapters_more, attenti
   other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy,
   precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded,
   rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces,
   stepped_shared, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision,
   turns, virtual_tokens, vision, vision_more, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe,
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
   deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
   hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
   m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
   mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma,
   pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip,
-  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, m2m_100, mamba,
-  marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 582 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
+precision: fsdp | 588 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
   foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, met_shared,
   modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
@@ -752,26 +756,26 @@ precision: fsdp | 582 | dbrx_shared, deberta_v2_shared, electra_shared, flat_ada
   mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, whisper
-precision: mixed | 1873 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+precision: mixed | 1884 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
-  generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met_shared,
-  modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
-  peft_more_shared, preference, preference_zero, random, replicated, resnet, rounded, selective, selective_more,
-  seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload
-  | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2, ministral3, mistral,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 4185 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+  generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
+  met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
+  pairs_beside, peft_more_shared, preference, preference_zero, random, replicated, resnet, rounded, selective,
+  selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero,
+  zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
+  deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+precision: pure | 4205 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -781,28 +785,28 @@ precision: pure | 4185 | adapted, adapter_kinds, adapters, adapters_more, attent
   other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
   preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, stepped_shared, suite, taught,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces, stepped_shared, suite, taught,
   taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more,
   whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
   cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm,
   glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
+  under torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
   mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, mamba, marian, mbart,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -820,48 +824,48 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 183 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+quantization: int8 | 188 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
   images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
-  peft_more, preference_shared, quantized, short_convolutions, state_spaces, text_types, virtual_tokens, vision_more,
-  whisper | bamba, bart, bert, bloom, dbrx, deberta-v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart, ministral3, mistral, mixtral,
-  modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5, whisper, xlm-roberta | bamba, bart, bert, bloom, dbrx,
-  deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart,
-  ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, siglip, stablelm, t5, whisper
-quantization: nf4 | 332 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  peft_more, preference_shared, quantized, short_convolutions, speech, state_spaces, text_types, virtual_tokens,
+  vision_more, whisper | bamba, bart, bert, bloom, clip, dbrx, deberta-v2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, hubert, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart,
+  ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5, whisper,
+  xlm-roberta | bamba, bart, bert, bloom, clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
+  lfm2_moe, llama, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt,
+  pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
+quantization: nf4 | 343 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
-  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file,
-  text_types, tiled, tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere,
-  cohere2, dbrx, deberta-v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2,
+  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces, taught_from_file,
+  text_types, tiled, tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip,
+  cohere, cohere2, dbrx, deberta-v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2,
   gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
   internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2, ministral3,
   mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
   olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, whisper
-quantization: nf4-double | 222 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  starcoder2, t5, wav2vec2, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+quantization: nf4-double | 226 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, vision_more, whisper, zero | apertus,
-  arcee, bamba, bart, bloom, cohere2, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  arcee, bamba, bart, bert, bloom, clip, cohere2, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
   modernbert, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper |
-  apertus, arcee, bamba, bart, bloom, cohere, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite,
+  apertus, arcee, bamba, bart, bert, bloom, clip, cohere, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
   modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl,
   qwen_moe, roberta, starcoder2, t5, whisper
@@ -872,10 +876,10 @@ tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   olmo2, olmo3, phi, qwen2, qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, glm, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2,
   phi, seed_oss, stablelm, starcoder2
-trained_blocks: badam | 41 | other_optimizers, peft_more, policy, preference_shared, short_convolutions,
-  state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, mistral, nemotron_h, olmoe,
-  opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmoe, opt,
-  phi, phi3
+trained_blocks: badam | 63 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
+  short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, mistral,
+  nemotron_h, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3 | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama,
+  nemotron_h, neox, olmoe, opt, phi, phi3, qwen_moe
 trained_blocks: lisa | 40 | other_optimizers, policy, sharded_more, short_convolutions, state_spaces, turns | bert,
   electra, exaone4, gemma, gemma2, gpt2, gpt_neox, lfm2, llama, mamba, mistral, mixtral, nemotron_h, olmo2, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text | bert, electra, exaone4, gemma, gemma2, gpt2, lfm2, llama, mamba,
@@ -911,11 +915,11 @@ activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_s
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 activation_checkpointing: full + adapter: adalora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: boft | 6 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: dora | 110 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: dora | 111 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, optimizers_more, pairs, pairs_beside, peft_more, preference_zero,
-  quantized, short_convolutions, tiles, vision_more | bart, bert, bloom, chatglm, clip, deepseek, dinov2, falcon,
-  gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral, mllama,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+  quantized, short_convolutions, speech, tiles, vision_more | bart, bert, bloom, chatglm, clip, deepseek, dinov2,
+  falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral,
+  mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit, wav2vec2
 activation_checkpointing: full + adapter: fourierft | 7 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: hra | 3 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
@@ -926,23 +930,23 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1212 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1218 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
   more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
   other_families_zero, pairs, pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled_mlp,
-  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
-  vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
-  stablelm, starcoder2, t5, vit, whisper
+  sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types,
+  tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
@@ -984,16 +988,16 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 480 | adapters, block_kinds, decoders, flat_parameter, frozen,
-  fully_shard_more, hosted, images, liger, linear, lora_parts, modernbert, more_families, named_types,
+activation_checkpointing: full + frozen: parts | 488 | adapters, block_kinds, decoders, flat_parameter, frozen,
+  fully_shard_more, hosted, images, liger, linear, lora_parts, met, modernbert, more_families, named_types,
   optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, text_types, tiles, turns, vision_more, zero,
+  sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles, turns, vision_more, zero,
   zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, dinov2, ernie4_5,
   ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
   gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2,
   llama, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -1029,16 +1033,16 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 382 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 383 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
   modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas,
-  titan_units, torchvision, turns, vision_more, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared |
-  apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, esm, gemma, gemma2,
-  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama under
-  torchtitan, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, pegasus,
-  phi, phi3, qwen3_vl, roberta, siglip, stablelm, torchvision_vit, vit, whisper
+  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces,
+  taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
+  titan_replicas, titan_units, torchvision, turns, vision_more, whisper_shared, whisper_zero, zero, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, esm,
+  gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
+  llama, llama under torchtitan, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2,
+  olmoe, opt, pegasus, phi, phi3, qwen3_vl, roberta, siglip, stablelm, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + offload: activations | 298 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
@@ -1061,7 +1065,7 @@ activation_checkpointing: full + optimizer: adafactor | 120 | adapted, adapters_
   frozen, halves, images, moe, more_families, optimizers, policy, precisions, quantized, random, short_convolutions,
   suite, tiles, torchvision, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, granite, lfm2_moe, llama, llava,
   mistral3, mixtral, mllama, qwen3_vl, qwen_moe, torchvision_vit, vit
-activation_checkpointing: full + optimizer: adagrad | 4 | met_shared, optimizers_more | gemma2, gpt2, llama
+activation_checkpointing: full + optimizer: adagrad | 5 | met, met_shared, optimizers_more | gemma2, gpt2, llama, neox
 activation_checkpointing: full + optimizer: adagrad-32bit | 3 | other_optimizers | gpt2, qwen3_next, qwen_moe
 activation_checkpointing: full + optimizer: adagrad-8bit | 2 | other_optimizers | bert, phi
 activation_checkpointing: full + optimizer: adalomo | 3 | other_optimizers | gemma, gpt2, phi
@@ -1106,7 +1110,7 @@ activation_checkpointing: full + optimizer: lion-paged | 4 | other_optimizers | 
 activation_checkpointing: full + optimizer: lomo | 11 | met, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 18 | optimizers, precisions, short_convolutions, state_spaces |
   bamba, bert, gpt2, lfm2_moe, llama
-activation_checkpointing: full + optimizer: nadam | 2 | optimizers_more | gpt2, llama
+activation_checkpointing: full + optimizer: nadam | 3 | met, optimizers_more | gpt2, llama, qwen_moe
 activation_checkpointing: full + optimizer: prodigy | 6 | met_shared, optimizers_more | bert, gemma2, llama, mixtral
 activation_checkpointing: full + optimizer: radam | 1 | optimizers_more | gemma2
 activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_more, checkpoints, families, frozen,
@@ -1203,7 +1207,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 117 | dbrx_zero, deb
   gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2335 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2344 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -1212,7 +1216,7 @@ activation_checkpointing: full + precision: amp | 2335 | adapted, adapter_kinds,
   optimizers_more, other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more,
   peft_more_shared, precisions, preference, preference_shared, quantized, random, replicas, replicated, returned,
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, text_types, tiled_mlp, tiles,
+  short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types, tiled_mlp, tiles,
   torchvision, turns, virtual_tokens, vision, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
   esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
@@ -1221,7 +1225,7 @@ activation_checkpointing: full + precision: amp | 2335 | adapted, adapter_kinds,
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
   nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
-  torchvision_vit, vit, whisper
+  torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
@@ -1234,18 +1238,18 @@ activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2
   hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
   mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 952 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 953 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
-  fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met_shared,
-  modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs, pairs_beside,
-  peft_more_shared, preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite, taught,
-  tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
+  met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
+  pairs_beside, peft_more_shared, preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite,
+  taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  helium, hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1886 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1893 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
@@ -1254,8 +1258,8 @@ activation_checkpointing: full + precision: pure | 1886 | adapted, adapter_kinds
   optimizers_more, other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions,
   preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns,
+  short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types, tiled, tiled_mlp,
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns,
   virtual_tokens, vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart,
   bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
   esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
@@ -1264,7 +1268,7 @@ activation_checkpointing: full + precision: pure | 1886 | adapted, adapter_kinds
   marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, whisper
+  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1276,18 +1280,19 @@ activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemm
 activation_checkpointing: full + qat: nvfp4 | 3 | rounded | llama, neox
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 75 | adapted, adapter_kinds, adapters, block_kinds, images,
-  linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, whisper | bart, bert, bloom, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl,
-  roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 185 | adapted, adapter_kinds, adapters, block_kinds,
-  compile_beside, decoders, flat_adapters, images, linear, litgpt, named_types, older_releases, other_families, pairs,
-  pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, taught_from_file, text_types,
-  tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, pegasus,
-  phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+activation_checkpointing: full + quantization: int8 | 76 | adapted, adapter_kinds, adapters, block_kinds, images,
+  linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, vision_more, whisper | bart, bert, bloom,
+  clip, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3,
+  qwen3_next, qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + quantization: nf4 | 188 | adapted, adapter_kinds, adapters, block_kinds,
+  compile_beside, decoders, flat_adapters, images, linear, litgpt, met, named_types, older_releases, other_families,
+  pairs, pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, speech, taught_from_file,
+  text_types, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
+  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
+  wav2vec2, whisper
 activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
@@ -1298,7 +1303,7 @@ activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapt
 activation_checkpointing: full + teacher_logprobs | 9 | taught_from_file | llama
 activation_checkpointing: full + tiled_mlp | 37 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   cohere, glm4, granite, llama, neox, olmo, olmo2, phi
-activation_checkpointing: full + trained_blocks: badam | 2 | peft_more, turns | llama
+activation_checkpointing: full + trained_blocks: badam | 4 | met, peft_more, turns | llama, neox, qwen_moe
 activation_checkpointing: full + trained_blocks: lisa | 10 | other_optimizers, sharded_more, short_convolutions,
   state_spaces, turns | bert, electra, gemma, lfm2, llama, nemotron_h, neox, phi
 activation_checkpointing: full + transformers_version: experts as modules | 28 | older_releases | mixtral, olmoe,
@@ -1360,11 +1365,11 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared,
   preference_shared, sharded_more, sharded_spaces | falcon_h1, gpt2, llama, neox, qwen3_next
 activation_checkpointing: selective + parallel.sharding: zero3 | 1 | preference_zero | granite
-activation_checkpointing: selective + precision: amp | 112 | adapted, block_kinds, linear, losses, modernbert,
-  optimizers_more, other_optimizers, selective, selective_more, seq2seq, sharded_more, short_convolutions,
+activation_checkpointing: selective + precision: amp | 113 | adapted, block_kinds, linear, losses, modernbert,
+  optimizers_more, other_optimizers, selective, selective_more, seq2seq, sharded_more, short_convolutions, speech,
   state_spaces, tiles, vision_more, whisper | bart, bert, deepseek, dinov2, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, neox,
-  olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, whisper
+  olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit, wav2vec2, whisper
 activation_checkpointing: selective + precision: fsdp | 8 | fully_shard_more, optimizers_more_shared, sharded_more,
   sharded_spaces, sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 75 | losses, more_families, preference_zero, replicated,
@@ -1454,10 +1459,10 @@ activation_checkpointing: selective-op + adapter: ia3 | 5 | liger, optimizers_mo
   gemma3, lfm2_moe
 activation_checkpointing: selective-op + adapter: loha | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: lokr | 1 | adapter_kinds | gemma2
-activation_checkpointing: selective-op + adapter: lora | 31 | images, liger, modernbert, optimizers_more,
+activation_checkpointing: selective-op + adapter: lora | 34 | images, liger, met, modernbert, optimizers_more,
   other_optimizers, peft_more, short_convolutions, state_spaces | bamba, bert, exaone4, granitemoehybrid, lfm2,
-  lfm2_moe, llama, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5
-activation_checkpointing: selective-op + adapter: miss | 1 | adapter_kinds | gemma2
+  lfm2_moe, llama, mamba, mistral3, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5
+activation_checkpointing: selective-op + adapter: miss | 3 | adapter_kinds, met | gemma2, jamba, mamba
 activation_checkpointing: selective-op + adapter: modules_to_save | 1 | modernbert | modernbert
 activation_checkpointing: selective-op + adapter: oft | 12 | adapted, optimizers_more | cohere, falcon, gemma2, glm4,
   granite, lfm2, llama, mixtral, neox, phi3
@@ -1473,9 +1478,9 @@ activation_checkpointing: selective-op + ema: true | 42 | adapter_kinds, liger, 
 activation_checkpointing: selective-op + frozen: parts | 29 | liger, masks, optimizers_more, other_optimizers,
   policy, sharded_spaces, short_convolutions, state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2,
   lfm2_moe, llama, mixtral, nemotron_h, neox, roberta
-activation_checkpointing: selective-op + grad_scaler: true | 20 | adapted, liger, other_optimizers, policy,
-  short_convolutions, state_spaces | bamba, gemma2, gemma3, glm4, granitemoehybrid, lfm2, lfm2_moe, llama, minimax_m2,
-  nemotron_h, qwen3_next, qwen_moe, roberta
+activation_checkpointing: selective-op + grad_scaler: true | 21 | adapted, liger, met, other_optimizers, policy,
+  short_convolutions, state_spaces | bamba, gemma2, gemma3, glm4, granitemoehybrid, jamba, lfm2, lfm2_moe, llama,
+  minimax_m2, nemotron_h, qwen3_next, qwen_moe, roberta
 activation_checkpointing: selective-op + label_smoothing | 26 | optimizers_more, optimizers_more_shared,
   other_optimizers, sharded_spaces, short_convolutions, state_spaces | bamba, bart, falcon_h1, lfm2, lfm2_moe, llama,
   nemotron_h, qwen_moe, roberta
@@ -1494,14 +1499,14 @@ activation_checkpointing: selective-op + loss: orpo | 1 | preference_shared | st
 activation_checkpointing: selective-op + loss: tiled | 2 | other_optimizers, tiled | gemma, lfm2
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 76 | adapted, adapter_kinds, liger, optimizers_more,
-  optimizers_more_shared, other_optimizers, policy, sharded_spaces, sharded_tiles, short_convolutions, state_spaces,
-  tiles, titan, titan_compiled, titan_replicas, titan_units, zero | bamba, bert, cohere, falcon, falcon_h1, gemma2,
-  glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmo2,
-  qwen3_next
-activation_checkpointing: selective-op + offload: activations | 50 | adapted, liger, optimizers_more,
+activation_checkpointing: selective-op + max_gradient_norm | 77 | adapted, adapter_kinds, liger, met,
+  optimizers_more, optimizers_more_shared, other_optimizers, policy, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, titan, titan_compiled, titan_replicas, titan_units, zero | bamba, bert,
+  cohere, falcon, falcon_h1, gemma2, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under
+  torchtitan, mistral3, mllama, nemotron_h, olmo2, qwen3_next
+activation_checkpointing: selective-op + offload: activations | 51 | adapted, liger, met, optimizers_more,
   optimizers_more_shared, other_optimizers, selective_more, short_convolutions, state_spaces | bamba, bert, bloom,
-  falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, llama4, mpt, nemotron_h, neox, opt, phi, phi3
+  falcon_h1, gemma, gemma2, gemma3, gpt2, jamba, lfm2, lfm2_moe, llama, llama4, mpt, nemotron_h, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: adadelta | 2 | optimizers_more | llama
 activation_checkpointing: selective-op + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | bert,
@@ -1564,15 +1569,15 @@ activation_checkpointing: selective-op + padding: right | 19 | adapted, liger, m
   granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 6 | sharded_units, titan_compiled, titan_units |
   llama, llama under torchtitan
-activation_checkpointing: selective-op + parallel.fsdp_version: 1 | 6 | optimizers_more_shared, preference_shared |
-  gpt2, llama, olmoe, qwen3_next
+activation_checkpointing: selective-op + parallel.fsdp_version: 1 | 7 | met_shared, optimizers_more_shared,
+  preference_shared | gpt2, llama, mistral3, olmoe, qwen3_next
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
 activation_checkpointing: selective-op + parallel.sharding: ddp | 1 | preference_shared | stablelm
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 49 | fully_shard_more, optimizers_more_shared,
-  preference_shared, sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled,
-  titan_replicas, titan_units | falcon_h1, gemma, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama
-  under torchtitan, mllama, nemotron_h, olmoe, opt, phi3, qwen3_next, seed_oss
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 51 | fully_shard_more, met_shared,
+  optimizers_more_shared, preference_shared, sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan,
+  titan_compiled, titan_replicas, titan_units | falcon_h1, gemma, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama under torchtitan, mistral3, mllama, nemotron_h, olmoe, opt, phi3, qwen3_next, seed_oss
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 7 | optimizers_more_shared,
   preference_shared, sharded_more, sharded_spaces, sharded_units | bamba, gemma3, gpt2, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero2 | 1 | optimizers_more_shared | mixtral
@@ -1580,34 +1585,35 @@ activation_checkpointing: selective-op + parallel.sharding: zero3 | 4 | optimize
   | dbrx, glm4_moe, llama, mixtral
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 286 | adapted, adapter_kinds, block_kinds, dbrx,
+activation_checkpointing: selective-op + precision: amp | 293 | adapted, adapter_kinds, block_kinds, dbrx,
   deberta_v2, decoders, distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families,
   named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
   selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, text_types,
   tiles, turns, virtual_tokens, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
   deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, minimax_m2, ministral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, pegasus, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
-activation_checkpointing: selective-op + precision: fsdp | 33 | fully_shard_more, preference_shared, sharded_more,
-  sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units | bamba,
-  falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mllama, neox, olmoe, opt, seed_oss
+  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
+  pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
+  whisper
+activation_checkpointing: selective-op + precision: fsdp | 35 | fully_shard_more, met_shared, preference_shared,
+  sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units |
+  bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, mllama, neox, olmoe, opt, seed_oss
 activation_checkpointing: selective-op + precision: mixed | 132 | losses, more_families, optimizers_more_shared,
   preference_zero, selective, selective_more, seq2seq, zero | bart, bert, bloom, dbrx, deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta,
   t5, vit
-activation_checkpointing: selective-op + precision: pure | 187 | adapted, block_kinds, images, liger, linear, losses,
+activation_checkpointing: selective-op + precision: pure | 188 | adapted, block_kinds, images, liger, linear, losses,
   masks, met, more_families, optimizers_more, other_optimizers, peft_more, policy, preference_shared, selective,
   selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, whisper | arcee, bamba, bart, bert, bloom, dbrx, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral,
-  mllama, mpt, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, t5, vit, whisper
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, t5, vit, whisper
 activation_checkpointing: selective-op + quantization: int8 | 11 | adapted, liger, optimizers_more, other_optimizers,
   short_convolutions, state_spaces | bamba, gemma3, granite, lfm2, lfm2_moe, llama, olmo, phi3, qwen3_next
-activation_checkpointing: selective-op + quantization: nf4 | 5 | adapted, optimizers_more, short_convolutions,
-  state_spaces | glm4, lfm2_moe, llama, mixtral, nemotron_h
+activation_checkpointing: selective-op + quantization: nf4 | 6 | adapted, met, optimizers_more, short_convolutions,
+  state_spaces | glm4, lfm2_moe, llama, mistral3, mixtral, nemotron_h
 activation_checkpointing: selective-op + quantization: nf4-double | 6 | liger, other_optimizers, short_convolutions,
   state_spaces | bart, exaone4, falcon_h1, lfm2, lfm2_moe, mixtral
 activation_checkpointing: selective-op + tiled_mlp | 1 | other_optimizers | olmo
@@ -1704,8 +1710,8 @@ adapter: dora + loss: fused | 2 | short_convolutions, state_spaces | bamba, lfm2
 adapter: dora + loss: grpo | 9 | policy, preference_shared, preference_zero | arcee, bamba, gpt_oss, granite, llama,
   nemotron_h, olmo2, starcoder2
 adapter: dora + loss: tiled | 1 | tiled | mixtral
-adapter: dora + max_gradient_norm | 11 | liger, optimizers_more, policy, short_convolutions, state_spaces, tiles |
-  falcon_h1, glm4, lfm2, lfm2_moe, llama, mllama, olmo2, starcoder2
+adapter: dora + max_gradient_norm | 12 | liger, met, optimizers_more, policy, short_convolutions, state_spaces, tiles
+  | falcon_h1, glm4, lfm2, lfm2_moe, llama, mllama, olmo2, starcoder2
 adapter: dora + offload: activations | 17 | images, liger, optimizers_more, other_optimizers, policy,
   preference_shared, short_convolutions, state_spaces | bert, falcon_h1, gemma2, gemma3_images, glm4, gpt_oss,
   lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen2_5_vl
@@ -1752,14 +1758,14 @@ adapter: dora + parallel.sharding: fsdp | 7 | fully_shard_more, met_shared, shar
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
-adapter: dora + precision: amp | 114 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+adapter: dora + precision: amp | 116 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
   liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, quantized,
-  short_convolutions, state_spaces, vision_more, whisper | bart, bert, bloom, chatglm, clip, deepseek, dinov2, falcon,
-  falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llava, ministral3, mixtral, mllama, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  short_convolutions, speech, state_spaces, vision_more, whisper | bart, bert, bloom, chatglm, clip, deepseek, dinov2,
+  falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llava, ministral3, mixtral, mllama, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: dora + precision: fsdp | 2 | fully_shard_more, met_shared | llama
-adapter: dora + precision: mixed | 4 | preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
+adapter: dora + precision: mixed | 5 | met, preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
 adapter: dora + precision: pure | 126 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, sharded_units,
@@ -1770,8 +1776,8 @@ adapter: dora + precision: pure | 126 | adapted, adapters, adapters_more, block_
   qwen3_next, qwen_moe, seed_oss, siglip, stablelm, t5, vit, whisper
 adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, quantized, short_convolutions,
   state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
-adapter: dora + quantization: nf4 | 25 | optimizers_more, policy, quantized, short_convolutions, state_spaces, tiled
-  | arcee, bloom, gemma2, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
+adapter: dora + quantization: nf4 | 26 | met, optimizers_more, policy, quantized, short_convolutions, state_spaces,
+  tiled | arcee, bloom, gemma2, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
 adapter: dora + quantization: nf4-double | 22 | liger, met, optimizers_more, other_optimizers, quantized,
   short_convolutions, state_spaces | bart, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
 adapter: dora + tiled_mlp | 1 | other_optimizers | llama
@@ -1903,7 +1909,7 @@ adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 13 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune
-adapter: lora + ema: true | 26 | fused_lora, met, optimizers_more, other_optimizers, short_convolutions, state_spaces
+adapter: lora + ema: true | 27 | fused_lora, met, optimizers_more, other_optimizers, short_convolutions, state_spaces
   | bamba, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen3_next
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -1931,7 +1937,7 @@ adapter: lora + loss: fused | 27 | fused_lora, liger, other_optimizers, peft_mor
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 181 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+adapter: lora + max_gradient_norm | 183 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
   replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert,
@@ -2035,46 +2041,47 @@ adapter: lora + parallel.sharding: zero3 | 78 | dbrx_zero, deberta_v2_zero, elec
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 999 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 1011 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
   modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded,
-  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught,
+  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, speech, state_spaces, taught,
   taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper, whisper_shared |
   afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
   distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, vit, whisper
+  llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
   modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
   deepseek, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 127 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met_shared,
-  modernbert_zero, other_families_zero, peft_more_shared, preference_zero, rounded, tiled_mlp_shared, zero,
-  zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
-  modernbert, nemotron, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5
-adapter: lora + precision: pure | 743 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: mixed | 135 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met,
+  met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, rounded, tiled_mlp_shared,
+  zero, zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4,
+  mixtral, modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm, t5
+adapter: lora + precision: pure | 745 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types, older_releases,
   optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
-  under torchtune, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
+  short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper,
+  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2085,32 +2092,32 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 143 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 148 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
-  quantized, short_convolutions, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, bloom, dbrx,
-  deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart, ministral3,
-  mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, roberta, siglip,
-  t5, whisper
-adapter: lora + quantization: nf4 | 275 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  quantized, short_convolutions, speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, bloom,
+  clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart,
+  ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
+  roberta, siglip, t5, wav2vec2, whisper
+adapter: lora + quantization: nf4 | 284 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, taught_from_file, text_types, tiled, tiles,
-  vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
-  pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, whisper
-adapter: lora + quantization: nf4-double | 174 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces, taught_from_file, text_types,
+  tiled, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+adapter: lora + quantization: nf4-double | 177 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
-  tiled, vision_more, whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, dinov2, distilbert, ernie4_5,
-  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
-  modernbert, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, whisper
+  tiled, vision_more, whisper, zero | apertus, arcee, bamba, bart, bert, bloom, clip, cohere, dbrx, dinov2,
+  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  ministral3, mixtral, modernbert, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm,
   granite, helium, llama, neox, olmo, stablelm
@@ -2128,13 +2135,13 @@ adapter: lora + weight_dtype: 16 bits | 336 | adapters, adapters_more, block_kin
 adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
   | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
 adapter: miss + ema: true | 1 | adapter_kinds | gemma2
-adapter: miss + grad_scaler: true | 1 | adapter_kinds | llama
+adapter: miss + grad_scaler: true | 2 | adapter_kinds, met | jamba, llama
 adapter: miss + loss: fused | 1 | adapter_kinds | llama
 adapter: miss + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
-adapter: miss + offload: activations | 1 | adapter_kinds | phi
+adapter: miss + offload: activations | 2 | adapter_kinds, met | jamba, phi
 adapter: miss + optimizer: adafactor | 2 | adapter_kinds, peft_more | opt, phi
 adapter: miss + packing: true | 1 | adapter_kinds | llama
-adapter: miss + precision: amp | 9 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: miss + precision: amp | 11 | adapter_kinds, met | bert, gemma2, jamba, llama, mamba, mixtral
 adapter: miss + precision: pure | 7 | adapter_kinds | bert, llama, phi
 adapter: miss + quantization: int8 | 2 | adapter_kinds | llama
 adapter: miss + quantization: nf4 | 2 | adapter_kinds | llama
@@ -2216,10 +2223,11 @@ adapter: oft + padding: right | 1 | adapted | falcon
 adapter: oft + parallel.sharding: fsdp | 3 | preference_shared, stepped_shared | helium, lfm2, phi
 adapter: oft + precision: amp | 35 | adapted, modernbert, optimizers_more, other_optimizers, policy | bert, cohere,
   gemma2, gemma3, glm4, gptj, granite, llama, mixtral, modernbert, neox, olmo2, opt, phi3, qwen_moe
+adapter: oft + precision: mixed | 1 | met | llama
 adapter: oft + precision: pure | 20 | adapted, optimizers_more, other_optimizers, peft_more, preference_shared,
   stepped_shared | cohere, falcon, glm4, helium, lfm2, llama, mixtral, neox, olmo2, phi, qwen3_next
 adapter: oft + quantization: int8 | 6 | adapted, optimizers_more | granite, llama, phi3, qwen_moe
-adapter: oft + quantization: nf4 | 11 | adapted, optimizers_more | cohere, falcon, glm4, llama, mixtral, phi3,
+adapter: oft + quantization: nf4 | 12 | adapted, met, optimizers_more | cohere, falcon, glm4, llama, mixtral, phi3,
   qwen_moe
 adapter: oft + quantization: nf4-double | 9 | adapted, other_optimizers, stepped_shared | gemma2, glm4, gptj, lfm2,
   llama, mixtral, opt, phi3
@@ -2357,10 +2365,11 @@ adapter: vera + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: vera + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
 adapter: vera + packing: true | 1 | adapter_kinds | llama
 adapter: vera + precision: amp | 11 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mixtral
+adapter: vera + precision: mixed | 1 | met | llama
 adapter: vera + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
 adapter: vera + quantization: int8 | 1 | adapter_kinds | llama
 adapter: vera + quantization: nf4 | 2 | adapter_kinds | llama
-adapter: vera + quantization: nf4-double | 2 | adapter_kinds | llama
+adapter: vera + quantization: nf4-double | 3 | adapter_kinds, met | llama
 adapter: vera + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
 checkpoint_reentrant: true + distillation: jsd | 1 | met_shared | gpt_bigcode
 checkpoint_reentrant: true + distillation: reverse-kl | 1 | other_optimizers | ernie4_5
@@ -2609,7 +2618,7 @@ ema: true + precision: amp | 106 | adapted, adapter_kinds, dbrx, deberta_v2, dis
   modernbert, nemotron_h, olmo2, opt, phi, qwen3_next, qwen_moe, seed_oss, whisper
 ema: true + precision: fsdp | 5 | optimizers_more_shared, preference_shared, sharded_spaces | bamba, falcon_h1, gpt2,
   llama
-ema: true + precision: mixed | 7 | master | bert, gpt2, llama
+ema: true + precision: mixed | 8 | master, met | bert, gpt2, llama, opt
 ema: true + precision: pure | 72 | adapted, galore, liger, met, optimizers, optimizers_more, other_optimizers,
   policy, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert, dbrx, deepseek,
   ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
@@ -2619,7 +2628,7 @@ ema: true + qat: int4 | 1 | other_optimizers | gpt2
 ema: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
 ema: true + quantization: int8 | 9 | adapted, met, optimizers_more, other_optimizers | falcon_h1, lfm2, llama, neox,
   phi3, qwen3_next
-ema: true + quantization: nf4 | 3 | met | gpt2, llama, olmo2
+ema: true + quantization: nf4 | 4 | met | gpt2, llama, olmo2, opt
 ema: true + quantization: nf4-double | 6 | adapted, met, short_convolutions | glm4, lfm2_moe, llama, mixtral, opt
 ema: true + tiled_mlp | 3 | other_optimizers | helium, hunyuan_v1_dense, llama
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
@@ -2647,8 +2656,8 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
-frozen: parts + grad_scaler: true | 12 | liger, other_optimizers, policy, short_convolutions, state_spaces, tiled |
-  falcon_h1, glm4, granitemoehybrid, lfm2_moe, llama, mixtral, nemotron_h, roberta, stablelm
+frozen: parts + grad_scaler: true | 13 | liger, met, other_optimizers, policy, short_convolutions, state_spaces,
+  tiled | falcon_h1, glm4, granitemoehybrid, lfm2_moe, llama, mixtral, nemotron_h, roberta, stablelm
 frozen: parts + label_smoothing | 20 | other_optimizers, pairs, sharded_spaces, short_convolutions, state_spaces |
   bamba, bert, exaone4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron, nemotron_h, roberta
 frozen: parts + liger_kernels | 8 | liger, optimizers_more | gpt_oss, llama, mixtral, qwen3_vl
@@ -2660,46 +2669,55 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 47 | flat_parameter, fully_shard_more, images, liger, optimizers_more,
+frozen: parts + max_gradient_norm | 51 | flat_parameter, fully_shard_more, images, liger, met, optimizers_more,
   other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions,
-  state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, lfm2, llama, mistral3, mllama, nemotron_h, neox, phi,
-  phi3
+  speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, lfm2, llama, mistral3, mllama, nemotron_h,
+  neox, phi, phi3, wav2vec2
 frozen: parts + offload: activations | 62 | hosted, images, liger, met, more_families, other_optimizers, pairs,
   policy, short_convolutions, state_spaces, tiled | bamba, bert, bloom, dbrx, exaone4, falcon_h1, gemma3, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, nemotron_h, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, roberta, stablelm
+frozen: parts + optimizer: adadelta | 1 | met | olmoe
 frozen: parts + optimizer: adafactor | 14 | frozen, more_families, short_convolutions | clip, deepseek, gpt_neo,
   lfm2_moe, llava, mixtral, qwen_moe, vit
+frozen: parts + optimizer: adagrad | 3 | met, met_shared | llama, neox
 frozen: parts + optimizer: adagrad-32bit | 1 | other_optimizers | llama
 frozen: parts + optimizer: adagrad-8bit | 3 | other_optimizers | lfm2_moe, olmo2, stablelm
 frozen: parts + optimizer: adalomo | 4 | other_optimizers | bert, dbrx, ernie4_5, llama
 frozen: parts + optimizer: adam | 15 | frozen, fully_shard_more, images, more_families, preference_shared, turns |
   clip, gpt_neo, llama4, llava, olmo2, phi, qwen3_vl
-frozen: parts + optimizer: adamax | 1 | optimizers_more | llama
-frozen: parts + optimizer: adamc | 2 | optimizers_more | bert, llama
+frozen: parts + optimizer: adamax | 2 | met, optimizers_more | llama
+frozen: parts + optimizer: adamc | 4 | met, met_shared, optimizers_more | bert, llama, neox
 frozen: parts + optimizer: adamw-32bit | 2 | other_optimizers | nemotron, roberta
+frozen: parts + optimizer: adamw-8bit | 1 | speech | wav2vec2
 frozen: parts + optimizer: adamw-optimi | 1 | optimizers_more | llama
 frozen: parts + optimizer: adamw-paged | 1 | state_spaces | granitemoehybrid
 frozen: parts + optimizer: ademamix-8bit | 1 | other_optimizers | exaone4
 frozen: parts + optimizer: ademamix-8bit-paged | 2 | other_optimizers | llama
 frozen: parts + optimizer: ademamix-paged | 2 | other_optimizers | roberta, stablelm
-frozen: parts + optimizer: adopt | 2 | optimizers_more | llama
-frozen: parts + optimizer: galore-adafactor | 1 | other_optimizers | llama
+frozen: parts + optimizer: adopt | 3 | met, optimizers_more | llama
+frozen: parts + optimizer: asgd | 3 | met, met_shared | llama, olmoe
+frozen: parts + optimizer: came | 1 | met | llama
+frozen: parts + optimizer: galore-adafactor | 3 | met, other_optimizers | gemma, llama, neox
+frozen: parts + optimizer: grokadamw | 1 | met | llama
 frozen: parts + optimizer: lamb | 1 | state_spaces | bamba
 frozen: parts + optimizer: lars | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2_moe
 frozen: parts + optimizer: lion-8bit | 2 | other_optimizers | llama
 frozen: parts + optimizer: lion-8bit-paged | 1 | other_optimizers | phi3
 frozen: parts + optimizer: lomo | 1 | stepped_shared | qwen3_next
 frozen: parts + optimizer: muon | 1 | state_spaces | falcon_h1
+frozen: parts + optimizer: nadam | 5 | met, met_shared | llama, neox, qwen_moe
+frozen: parts + optimizer: prodigy | 1 | met | llama
+frozen: parts + optimizer: radam | 1 | met | neox
 frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
   gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + optimizer: rmsprop-32bit | 1 | other_optimizers | lfm2_moe
 frozen: parts + optimizer: rmsprop-8bit | 1 | other_optimizers | llama
 frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
   deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
-frozen: parts + optimizer: sgd-momentum | 41 | adapters, frozen, images, more_families, quantized, short_convolutions
-  | bart, bert, clip, deepseek, gemma2, gemma3, gpt_oss, lfm2, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet,
-  roberta, starcoder2
+frozen: parts + optimizer: sgd-momentum | 42 | adapters, frozen, images, more_families, quantized,
+  short_convolutions, speech | bart, bert, clip, deepseek, gemma2, gemma3, gpt_oss, lfm2, llama, mixtral, olmo2,
+  qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, wav2vec2
 frozen: parts + optimizer: sgd-momentum-32bit | 2 | other_optimizers | glm4, roberta
 frozen: parts + optimizer: stable-adamw | 2 | optimizers_more | llama, mixtral
 frozen: parts + optimizer_in_backward: true | 10 | other_optimizers, sharded_spaces, short_convolutions,
@@ -2708,52 +2726,52 @@ frozen: parts + packing: true | 12 | optimizers_more, other_optimizers, sharded_
   state_spaces | granitemoehybrid, lfm2, lfm2_moe, llama, olmo2
 frozen: parts + padding: right | 27 | modernbert, pairs, state_spaces | bert, gpt2, llama, modernbert, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
-frozen: parts + parallel.fsdp_version: 1 | 4 | flat_parameter, preference_shared | gpt2, llama, olmoe
+frozen: parts + parallel.fsdp_version: 1 | 6 | flat_parameter, met_shared, preference_shared | gpt2, llama, olmoe
 frozen: parts + parallel.sharding: ddp | 7 | modernbert_shared, preference_shared, replicated | falcon_h1, mistral3,
   mixtral, modernbert, olmo2, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 49 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
-  sharded_spaces, sharded_tiles, stepped_shared | bert, gemma2, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama,
-  mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 53 | flat_parameter, fully_shard_more, met_shared, preference_shared,
+  sharded_more, sharded_spaces, sharded_tiles, stepped_shared | bert, gemma2, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, llama, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_shard_more, preference_shared,
   sharded_more, sharded_spaces, sharded_units | arcee, bamba, falcon_h1, gpt2, lfm2, llama, olmoe
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 294 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 306 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
-  policy, preference_shared, quantized, sharded_more, short_convolutions, state_spaces, text_types, tiled, tiles,
-  turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  policy, preference_shared, quantized, sharded_more, short_convolutions, speech, state_spaces, text_types, tiled,
+  tiles, turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian,
   mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, whisper
-frozen: parts + precision: fsdp | 26 | flat_parameter, fully_shard_more, preference_shared, sharded_more,
+  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+frozen: parts + precision: fsdp | 30 | flat_parameter, fully_shard_more, met_shared, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
 frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 300 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: pure | 311 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, stepped_shared, tiled, tiles, turns, vision_more |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
-  electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+  sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, stepped_shared, tiled, tiles, turns,
+  vision_more | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, wav2vec2
 frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
 frozen: parts + tiled_mlp | 2 | other_optimizers | exaone4, stablelm
-frozen: parts + trained_blocks: badam | 29 | other_optimizers, peft_more, policy, preference_shared,
+frozen: parts + trained_blocks: badam | 51 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
   short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox,
-  olmoe, phi, phi3
+  olmoe, phi, phi3, qwen_moe
 frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
   nemotron_h, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 17 | liger, more_families, pairs, policy, short_convolutions, state_spaces,
@@ -2780,9 +2798,9 @@ grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
 grad_scaler: true + max_gradient_norm | 39 | adapted, liger, met_shared, optimizers, policy, precisions,
   short_convolutions, state_spaces, stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid,
   lfm2, lfm2_moe, llama, nemotron, nemotron_h, neox, qwen3_next
-grad_scaler: true + offload: activations | 14 | adapted, liger, other_optimizers, preference_shared,
+grad_scaler: true + offload: activations | 15 | adapted, liger, met, other_optimizers, preference_shared,
   short_convolutions, state_spaces | bamba, deepseek, distilbert, falcon_h1, gemma3, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, nemotron_h, qwen3_next
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, nemotron_h, qwen3_next
 grad_scaler: true + optimizer: adafactor | 11 | optimizers, precisions, state_spaces, zeroed_late | bert, gpt2,
   granitemoehybrid, llama, mixtral, neox
 grad_scaler: true + optimizer: adagrad-8bit | 1 | other_optimizers | stablelm
@@ -2797,6 +2815,7 @@ grad_scaler: true + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: lars | 1 | short_convolutions | lfm2
 grad_scaler: true + optimizer: lion | 2 | precisions, short_convolutions | lfm2, llama
 grad_scaler: true + optimizer: lion-8bit | 1 | other_optimizers | distilbert
+grad_scaler: true + optimizer: nadam | 1 | met | llama
 grad_scaler: true + optimizer: prodigy | 1 | optimizers_more | llama
 grad_scaler: true + optimizer: rmsprop | 7 | precisions, short_convolutions, state_spaces | bert, falcon_h1, gpt2,
   lfm2_moe, llama
@@ -2811,12 +2830,13 @@ grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
 grad_scaler: true + parallel.sharding: fsdp | 6 | met_shared, preference_shared, sharded_spaces | gemma3,
   granitemoehybrid, hunyuan_v1_dense, nemotron_h, neox
 grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
-grad_scaler: true + precision: amp | 174 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
-  liger, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy, precisions,
-  preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper, zeroed_late |
-  bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, minimax_m2, mixtral,
-  modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
+grad_scaler: true + precision: amp | 176 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
+  liger, met, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
+  precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper,
+  zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
+  minimax_m2, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm,
+  whisper
 grad_scaler: true + precision: fsdp | 5 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
   hunyuan_v1_dense, nemotron, nemotron_h, neox
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
@@ -2824,7 +2844,7 @@ grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_s
   nemotron_h, qwen_moe
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
 grad_scaler: true + tiled_mlp | 2 | other_optimizers | helium, stablelm
-grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
+grad_scaler: true + trained_blocks: badam | 2 | met, state_spaces | granitemoehybrid, llama
 grad_scaler: true + transformers_version: experts as modules | 11 | older_releases | mixtral, olmoe, qwen_moe
 grad_scaler: true + transformers_version: older code | 14 | older_releases | llama, mixtral, olmoe, qwen_moe
 grad_scaler: true + weight_dtype: 16 bits | 10 | adapter_kinds, peft_more | llama, opt
@@ -3215,18 +3235,18 @@ max_gradient_norm + optimizer: adagrad-32bit | 2 | other_optimizers | olmo2
 max_gradient_norm + optimizer: adagrad-8bit | 2 | other_optimizers | llama, qwen3_next
 max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces, torchvision | bert, gpt_oss, llama,
   nemotron_h, qwen3_vl, torchvision_vit
-max_gradient_norm + optimizer: adamax | 4 | optimizers_more | bert, gpt2, llama
+max_gradient_norm + optimizer: adamax | 5 | met, optimizers_more | bert, gpt2, llama
 max_gradient_norm + optimizer: adamc | 2 | met_shared, optimizers_more | bert, llama
 max_gradient_norm + optimizer: adamw-32bit | 2 | other_optimizers | llama, t5
-max_gradient_norm + optimizer: adamw-8bit | 14 | images, met_shared, precisions, state_spaces, tiles, vision_more |
-  bert, dinov2, llama, mistral3, mixtral, mllama, nemotron_h, paligemma, siglip
+max_gradient_norm + optimizer: adamw-8bit | 15 | images, met_shared, precisions, speech, state_spaces, tiles,
+  vision_more | bert, dinov2, llama, mistral3, mixtral, mllama, nemotron_h, paligemma, siglip, wav2vec2
 max_gradient_norm + optimizer: adamw-optimi | 6 | met_shared, optimizers_more | bert, gpt2, llama, mixtral
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
 max_gradient_norm + optimizer: ademamix | 2 | other_optimizers | olmo2, t5
 max_gradient_norm + optimizer: ademamix-8bit | 3 | other_optimizers | arcee, llama, mixtral
 max_gradient_norm + optimizer: ademamix-8bit-paged | 2 | other_optimizers | granite, llama
 max_gradient_norm + optimizer: ademamix-paged | 3 | other_optimizers | olmo2, phi, t5
-max_gradient_norm + optimizer: adopt | 6 | met_shared, optimizers_more | gpt2, llama, mixtral, t5
+max_gradient_norm + optimizer: adopt | 7 | met, met_shared, optimizers_more | gpt2, llama, mixtral, t5
 max_gradient_norm + optimizer: asgd | 8 | met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama,
   mixtral
 max_gradient_norm + optimizer: came | 3 | met_shared, optimizers_more | gpt2, llama
@@ -3241,7 +3261,7 @@ max_gradient_norm + optimizer: lion-8bit | 2 | other_optimizers | llama, mixtral
 max_gradient_norm + optimizer: lion-8bit-paged | 3 | other_optimizers | llama, mixtral, phi3
 max_gradient_norm + optimizer: lion-paged | 3 | other_optimizers | llama, neox, olmo2
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
-max_gradient_norm + optimizer: nadam | 2 | optimizers_more | gpt2, llama
+max_gradient_norm + optimizer: nadam | 3 | met, optimizers_more | gpt2, llama, neox
 max_gradient_norm + optimizer: prodigy | 4 | met_shared, optimizers_more | gpt2, llama, mixtral
 max_gradient_norm + optimizer: radam | 3 | optimizers_more, optimizers_more_shared | gpt2, llama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
@@ -3293,33 +3313,35 @@ max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero,
   | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
   qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 344 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 346 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
   named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions,
   replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp, tiles, torchvision, turns, vision_more,
-  whisper, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, m2m_100,
-  marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, paligemma, pegasus,
-  phi, phi3, qwen3_next, qwen_moe, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, whisper
+  speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp, tiles, torchvision, turns,
+  vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe,
+  llama, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt,
+  paligemma, pegasus, phi, phi3, qwen3_next, qwen_moe, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
+  wav2vec2, whisper
 max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
   titan_units, whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan,
   mistral3, mllama, modernbert, nemotron, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + precision: mixed | 85 | images, master, met_shared, more_families, preference_zero, rounded,
+max_gradient_norm + precision: mixed | 88 | images, master, met, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 263 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, met_shared, named_types, optimizers, optimizers_more,
+max_gradient_norm + precision: pure | 268 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, met, met_shared, named_types, optimizers, optimizers_more,
   other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared,
-  sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, taught_from_file, text_types,
-  tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more, zeroed_late, zeroed_late_shared |
-  bamba, bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, esm, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe,
-  llama, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, paligemma,
-  pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, torchvision_vit
+  sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, taught, taught_from_file,
+  text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more, zeroed_late,
+  zeroed_late_shared | bamba, bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, esm, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
+  hunyuan_v1_moe, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h,
+  neox, olmo2, olmoe, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, torchvision_vit,
+  wav2vec2
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3331,9 +3353,9 @@ max_gradient_norm + qat: int8 | 7 | other_optimizers, rounded, rounded_shared | 
 max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
   qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
-max_gradient_norm + quantization: int8 | 4 | optimizers_more, other_optimizers, short_convolutions, state_spaces |
-  bamba, ernie4_5, lfm2, llama
-max_gradient_norm + quantization: nf4 | 21 | flat_adapters, images, optimizers_more, sharded_bits,
+max_gradient_norm + quantization: int8 | 5 | met, optimizers_more, other_optimizers, short_convolutions, state_spaces
+  | bamba, ernie4_5, lfm2, llama, neox
+max_gradient_norm + quantization: nf4 | 23 | flat_adapters, images, met, optimizers_more, sharded_bits,
   short_convolutions, taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 18 | adapted, flat_adapters, liger, met, optimizers_more,
   other_optimizers, sharded_bits, short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo,
@@ -3341,7 +3363,7 @@ max_gradient_norm + quantization: nf4-double | 18 | adapted, flat_adapters, lige
 max_gradient_norm + teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi
 max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma, glm, glm4, gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
-max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
+max_gradient_norm + trained_blocks: badam | 5 | met, state_spaces, turns | bamba, llama, neox, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
 max_gradient_norm + weight_dtype: 16 bits | 105 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
@@ -3430,7 +3452,7 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 37 | host_activations, optimizers_more_shared, tiled_mlp_shared |
   bert, bloom, gemma2, gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 229 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+offload: activations + precision: amp | 230 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
   electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert, more_families,
   optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy, preference_shared,
   sharded_activations, short_convolutions, state_spaces, tiled, tiled_mlp, whisper | afmoe, bamba, bert, bloom, dbrx,
@@ -3557,6 +3579,7 @@ optimizer: adadelta + precision: mixed | 2 | optimizers_more_shared | gpt2, mixt
 optimizer: adadelta + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: adadelta + quantization: int8 | 1 | optimizers_more | llama
 optimizer: adadelta + quantization: nf4-double | 1 | optimizers_more | llama
+optimizer: adadelta + trained_blocks: badam | 1 | met | olmoe
 optimizer: adadelta + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: adadelta + zero_grad: before-backward | 1 | optimizers_more | llama
 optimizer: adafactor + optimizer_in_backward: true | 12 | checkpoints, optimizers, policy, short_convolutions | bert,
@@ -3584,15 +3607,17 @@ optimizer: adafactor + zero_grad: before-backward | 4 | zeroed_late | gpt2, llam
 optimizer: adagrad + optimizer_in_backward: true | 1 | optimizers_more | mixtral
 optimizer: adagrad + packing: true | 2 | optimizers_more | gpt2, mixtral
 optimizer: adagrad + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | llama
-optimizer: adagrad + parallel.sharding: fsdp | 1 | optimizers_more_shared | llama
+optimizer: adagrad + parallel.sharding: fsdp | 2 | met_shared, optimizers_more_shared | llama, neox
 optimizer: adagrad + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
 optimizer: adagrad + parallel.sharding: zero1 | 1 | met_shared | llama
 optimizer: adagrad + parallel.sharding: zero2 | 1 | met_shared | gpt2
 optimizer: adagrad + parallel.sharding: zero3 | 1 | met_shared | bert
-optimizer: adagrad + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
+optimizer: adagrad + precision: amp | 6 | met, optimizers_more | bert, gemma2, gpt2, llama
+optimizer: adagrad + precision: fsdp | 1 | met_shared | neox
 optimizer: adagrad + precision: mixed | 2 | met_shared | gpt2, llama
-optimizer: adagrad + precision: pure | 3 | optimizers_more | llama, mixtral
+optimizer: adagrad + precision: pure | 4 | met, optimizers_more | llama, mixtral, neox
 optimizer: adagrad + quantization: nf4 | 1 | optimizers_more | llama
+optimizer: adagrad + trained_blocks: badam | 3 | met, met_shared | llama, neox
 optimizer: adagrad + weight_dtype: 16 bits | 1 | optimizers_more | gpt2
 optimizer: adagrad + zero_grad: before-backward | 1 | optimizers_more | bert
 optimizer: adagrad-32bit + optimizer_in_backward: true | 1 | other_optimizers | gpt2
@@ -3651,23 +3676,26 @@ optimizer: adamax + packing: true | 2 | optimizers_more | llama
 optimizer: adamax + padding: right | 1 | optimizers_more | llama
 optimizer: adamax + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
 optimizer: adamax + parallel.sharding: zero3 | 3 | optimizers_more_shared | gpt2, llama, mixtral
-optimizer: adamax + precision: amp | 6 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama
+optimizer: adamax + precision: amp | 7 | met, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama
 optimizer: adamax + precision: mixed | 2 | optimizers_more_shared | gpt2, mixtral
 optimizer: adamax + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: adamax + quantization: nf4 | 1 | optimizers_more | llama
+optimizer: adamax + trained_blocks: badam | 1 | met | llama
 optimizer: adamax + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: adamax + zero_grad: before-backward | 1 | optimizers_more | bert
 optimizer: adamc + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: adamc + packing: true | 3 | optimizers_more, optimizers_more_shared | gpt2, llama
 optimizer: adamc + padding: right | 2 | optimizers_more | bert, gpt2
-optimizer: adamc + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: adamc + parallel.fsdp_version: 1 | 1 | met_shared | llama
+optimizer: adamc + parallel.sharding: fsdp | 3 | met_shared, optimizers_more_shared | gpt2, llama
 optimizer: adamc + parallel.sharding: zero1 | 1 | met_shared | mixtral
 optimizer: adamc + parallel.sharding: zero2 | 1 | met_shared | bert
 optimizer: adamc + parallel.sharding: zero3 | 1 | met_shared | llama
-optimizer: adamc + precision: amp | 4 | optimizers_more | bert, gemma2, llama
-optimizer: adamc + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: adamc + precision: amp | 5 | met, optimizers_more | bert, gemma2, llama, neox
+optimizer: adamc + precision: fsdp | 2 | met_shared, optimizers_more_shared | gpt2, llama
 optimizer: adamc + precision: mixed | 2 | met_shared | bert, llama
 optimizer: adamc + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adamc + trained_blocks: badam | 2 | met, met_shared | llama, neox
 optimizer: adamc + weight_dtype: 16 bits | 1 | optimizers_more_shared | gpt2
 optimizer: adamc + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
 optimizer: adamw-32bit + optimizer_in_backward: true | 4 | other_optimizers | gpt2, llama, qwen3_next
@@ -3681,10 +3709,10 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
-optimizer: adamw-8bit + precision: amp | 46 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, state_spaces, text_types, vision_more, whisper |
-  bert, dinov2, distilbert, esm, gpt2, granitemoehybrid, lfm2_moe, llama, m2m_100, marian, mbart, mixtral, modernbert,
-  nemotron_h, olmo2, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, whisper
+optimizer: adamw-8bit + precision: amp | 47 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
+  optimizers, peft_more, policy, precisions, short_convolutions, speech, state_spaces, text_types, vision_more,
+  whisper | bert, dinov2, distilbert, esm, gpt2, granitemoehybrid, lfm2_moe, llama, m2m_100, marian, mbart, mixtral,
+  modernbert, nemotron_h, olmo2, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, wav2vec2, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -3765,7 +3793,8 @@ optimizer: adopt + parallel.sharding: zero3 | 1 | met_shared | gpt2
 optimizer: adopt + precision: amp | 5 | optimizers_more | bert, gemma2, gpt2, llama
 optimizer: adopt + precision: fsdp | 1 | optimizers_more_shared | gpt2
 optimizer: adopt + precision: mixed | 1 | met_shared | mixtral
-optimizer: adopt + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adopt + precision: pure | 6 | met, optimizers_more | gpt2, llama, mixtral
+optimizer: adopt + trained_blocks: badam | 1 | met | llama
 optimizer: adopt + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: apollo-adamw + optimizer_in_backward: true | 14 | other_optimizers | gemma, llama, olmo2, phi, t5
 optimizer: apollo-adamw + parallel.sharding: ddp | 1 | preference_shared | bamba
@@ -3774,17 +3803,18 @@ optimizer: apollo-adamw + precision: pure | 6 | other_optimizers, preference_sha
 optimizer: apollo-adamw + quantization: int8 | 1 | preference_shared | bamba
 optimizer: asgd + optimizer_in_backward: true | 2 | optimizers_more | llama
 optimizer: asgd + padding: right | 2 | optimizers_more | bert, llama
-optimizer: asgd + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
-optimizer: asgd + parallel.sharding: fsdp | 2 | optimizers_more_shared | gpt2, llama
+optimizer: asgd + parallel.fsdp_version: 1 | 3 | met_shared, optimizers_more_shared | gpt2, llama
+optimizer: asgd + parallel.sharding: fsdp | 3 | met_shared, optimizers_more_shared | gpt2, llama
 optimizer: asgd + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
 optimizer: asgd + parallel.sharding: zero1 | 1 | met_shared | llama
 optimizer: asgd + parallel.sharding: zero2 | 1 | met_shared | mixtral
 optimizer: asgd + parallel.sharding: zero3 | 2 | met_shared | bert, mixtral
-optimizer: asgd + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
-optimizer: asgd + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: asgd + precision: amp | 6 | met, optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: asgd + precision: fsdp | 2 | met_shared, optimizers_more_shared | gpt2, llama
 optimizer: asgd + precision: mixed | 3 | met_shared | bert, llama, mixtral
-optimizer: asgd + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: asgd + precision: pure | 6 | met, optimizers_more | gpt2, llama, mixtral, olmoe
 optimizer: asgd + quantization: int8 | 1 | optimizers_more | llama
+optimizer: asgd + trained_blocks: badam | 3 | met, met_shared | llama, olmoe
 optimizer: asgd + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: asgd + zero_grad: before-backward | 1 | optimizers_more | llama
 optimizer: came + optimizer_in_backward: true | 1 | optimizers_more | llama
@@ -3798,6 +3828,7 @@ optimizer: came + parallel.sharding: zero3 | 2 | met_shared | gpt2, llama
 optimizer: came + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
 optimizer: came + precision: mixed | 3 | met_shared | gpt2, mixtral
 optimizer: came + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: came + trained_blocks: badam | 1 | met | llama
 optimizer: came + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: came + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | bert, gpt2, mixtral
 optimizer: galore-adafactor + optimizer_in_backward: true | 14 | other_optimizers | bert, gemma, llama, olmo2, phi, t5
@@ -3805,11 +3836,11 @@ optimizer: galore-adafactor + packing: true | 1 | other_optimizers | gpt2
 optimizer: galore-adafactor + padding: right | 1 | other_optimizers | cohere
 optimizer: galore-adafactor + precision: amp | 10 | other_optimizers | bert, deepseek, gemma, granitemoehybrid,
   llama, mixtral, olmo2, stablelm
-optimizer: galore-adafactor + precision: pure | 11 | other_optimizers | bert, cohere, gemma, gpt2, llama, phi,
-  qwen_moe, t5
+optimizer: galore-adafactor + precision: pure | 13 | met, other_optimizers | bert, cohere, gemma, gpt2, llama, neox,
+  phi, qwen_moe, t5
 optimizer: galore-adafactor + qat: int4 | 1 | other_optimizers | cohere
 optimizer: galore-adafactor + tiled_mlp | 1 | other_optimizers | cohere
-optimizer: galore-adafactor + trained_blocks: badam | 2 | other_optimizers | llama
+optimizer: galore-adafactor + trained_blocks: badam | 4 | met, other_optimizers | gemma, llama, neox
 optimizer: galore-adafactor + weight_dtype: 16 bits | 2 | other_optimizers | llama, stablelm
 optimizer: galore-adamw + optimizer_in_backward: true | 16 | galore, other_optimizers | bert, gpt2, llama, mixtral,
   olmo2, t5
@@ -3836,9 +3867,10 @@ optimizer: grokadamw + packing: true | 1 | optimizers_more_shared | gpt2
 optimizer: grokadamw + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
 optimizer: grokadamw + parallel.sharding: zero1 | 1 | met_shared | gpt2
 optimizer: grokadamw + parallel.sharding: zero3 | 1 | met_shared | llama
-optimizer: grokadamw + precision: amp | 4 | optimizers_more, optimizers_more_shared | bert, gemma2, gpt2
+optimizer: grokadamw + precision: amp | 5 | met, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama
 optimizer: grokadamw + precision: mixed | 2 | met_shared | gpt2, llama
 optimizer: grokadamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
+optimizer: grokadamw + trained_blocks: badam | 1 | met | llama
 optimizer: grokadamw + weight_dtype: 16 bits | 2 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutions, state_spaces | bamba, gpt2, lfm2,
   llama
@@ -3913,13 +3945,14 @@ optimizer: nadam + optimizer_in_backward: true | 2 | optimizers_more | llama
 optimizer: nadam + packing: true | 2 | optimizers_more | llama
 optimizer: nadam + padding: right | 3 | optimizers_more | gpt2, llama, t5
 optimizer: nadam + parallel.fsdp_version: 1 | 2 | optimizers_more_shared | gpt2, llama
-optimizer: nadam + parallel.sharding: fsdp | 3 | optimizers_more_shared | gpt2, llama
+optimizer: nadam + parallel.sharding: fsdp | 4 | met_shared, optimizers_more_shared | gpt2, llama
 optimizer: nadam + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | gpt2
 optimizer: nadam + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
-optimizer: nadam + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
-optimizer: nadam + precision: fsdp | 1 | optimizers_more_shared | gpt2
+optimizer: nadam + precision: amp | 7 | met, optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: nadam + precision: fsdp | 2 | met_shared, optimizers_more_shared | gpt2, llama
 optimizer: nadam + precision: mixed | 1 | optimizers_more_shared | mixtral
-optimizer: nadam + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: nadam + precision: pure | 6 | met, optimizers_more | gpt2, llama, mixtral, qwen_moe
+optimizer: nadam + trained_blocks: badam | 5 | met, met_shared | llama, neox, qwen_moe
 optimizer: nadam + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
 optimizer: prodigy + optimizer_in_backward: true | 4 | optimizers_more | bert, gemma2, llama, mixtral
 optimizer: prodigy + packing: true | 2 | optimizers_more | llama
@@ -3932,8 +3965,9 @@ optimizer: prodigy + parallel.sharding: zero3 | 1 | met_shared | bert
 optimizer: prodigy + precision: amp | 6 | met_shared, optimizers_more | bert, gemma2, gpt2, llama
 optimizer: prodigy + precision: fsdp | 1 | met_shared | llama
 optimizer: prodigy + precision: mixed | 3 | met_shared | bert, llama, mixtral
-optimizer: prodigy + precision: pure | 6 | met_shared, optimizers_more | gpt2, llama, mixtral
+optimizer: prodigy + precision: pure | 7 | met, met_shared, optimizers_more | gpt2, llama, mixtral
 optimizer: prodigy + quantization: nf4 | 1 | optimizers_more | llama
+optimizer: prodigy + trained_blocks: badam | 1 | met | llama
 optimizer: prodigy + weight_dtype: 16 bits | 1 | optimizers_more | gpt2
 optimizer: radam + optimizer_in_backward: true | 2 | optimizers_more | llama
 optimizer: radam + packing: true | 3 | optimizers_more, optimizers_more_shared | gemma2, gpt2, llama
@@ -3943,7 +3977,8 @@ optimizer: radam + parallel.sharding: zero2 | 2 | optimizers_more_shared | llama
 optimizer: radam + precision: amp | 4 | optimizers_more | bert, gemma2, llama
 optimizer: radam + precision: fsdp | 1 | optimizers_more_shared | gpt2
 optimizer: radam + precision: mixed | 1 | optimizers_more_shared | mixtral
-optimizer: radam + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
+optimizer: radam + precision: pure | 5 | met, optimizers_more | gpt2, llama, mixtral, neox
+optimizer: radam + trained_blocks: badam | 1 | met | neox
 optimizer: radam + weight_dtype: 16 bits | 1 | optimizers_more_shared | gpt2
 optimizer: radam + zero_grad: before-backward | 1 | optimizers_more | bert
 optimizer: rmsprop + optimizer_in_backward: true | 5 | optimizers, precisions | bert, llama
@@ -4065,14 +4100,14 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 59 | fully_shard_more, litgp
   torchtune, torchtune_compiled, torchtune_units | exaone4, falcon under litgpt, glm4_moe, gpt_neo, llama under
   litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 217 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 218 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy, precisions,
-  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, text_types,
+  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, speech, state_spaces, suite, text_types,
   torchvision, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2, ernie4_5_moe, esm,
   falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, hunyuan_v1_moe, lfm2, llama, llama under litgpt, llama4, llava, m2m_100, marian, mbart, mixtral,
   mpt, neox, neox under litgpt, olmo2, opt, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, torchvision_vit, vit, whisper
+  resnet, roberta, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -4233,12 +4268,12 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 246 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 249 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
   older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
   bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, modernbert, mpt under llm-foundry, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
+  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mistral3, mixtral, modernbert, mpt under llm-foundry,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 77 | flat_adapters, flat_host, flat_parameter,
   met_shared, optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma,
   gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, mixtral, nemotron, neox, olmo2, olmoe, opt,
@@ -4247,11 +4282,11 @@ parallel.fsdp_version: 1 + precision: amp | 65 | dbrx_shared, deberta_v2_shared,
   flat_adapters, flat_host, flat_parameter, met_shared, modernbert_shared, optimizers_more_shared, preference_shared,
   sharded_activations, zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma,
   gemma3, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 119 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.fsdp_version: 1 + precision: fsdp | 122 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared,
   preference_shared, sharded_activations | bert, cohere, dbrx, deberta_v2, electra, falcon under litgpt, gemma2,
-  gemma4, glm, gpt2, gpt_neo, llama, llama under litgpt, modernbert, mpt under llm-foundry, neox, neox under litgpt,
-  olmo, olmoe, opt, phi under litgpt, phi3, qwen3_next
+  gemma4, glm, gpt2, gpt_neo, llama, llama under litgpt, mistral3, modernbert, mpt under llm-foundry, neox, neox under
+  litgpt, olmo, olmoe, opt, phi under litgpt, phi3, qwen3_next
 parallel.fsdp_version: 1 + precision: pure | 92 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, litgpt_flat, met_shared, modernbert_shared, older_releases,
   preference_shared, sharded_activations, zeroed_late_shared | bert, bloom, cohere, dbrx, deberta_v2, distilbert,
@@ -4259,7 +4294,7 @@ parallel.fsdp_version: 1 + precision: pure | 92 | dbrx_shared, deberta_v2_shared
   mixtral, modernbert, nemotron, neox, neox under litgpt, olmo, olmo2, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
-parallel.fsdp_version: 1 + trained_blocks: badam | 1 | preference_shared | olmoe
+parallel.fsdp_version: 1 + trained_blocks: badam | 3 | met_shared, preference_shared | llama, olmoe
 parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
 parallel.fsdp_version: 1 + transformers_version: older code | 12 | older_releases | llama, mixtral
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 36 | flat_adapters, optimizers_more_shared | bert, gemma2, glm,
@@ -4310,7 +4345,7 @@ parallel.sharding: fsdp + precision: amp | 205 | dbrx_shared, deberta_v2_shared,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, modernbert,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl,
   roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 491 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp + precision: fsdp | 497 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
   met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -4340,6 +4375,7 @@ parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, 
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 25 | flat_adapters, sharded_bits, sharded_more, stepped_shared |
   bloom, gemma, glm, lfm2, llama, mixtral, neox, opt, phi, phi3, roberta
+parallel.sharding: fsdp + trained_blocks: badam | 4 | met_shared | llama, neox
 parallel.sharding: fsdp + trained_blocks: lisa | 9 | sharded_more | bert, gemma2, gpt2, llama, mixtral, neox
 parallel.sharding: fsdp + transformers_version: experts as modules | 12 | older_releases | mixtral
 parallel.sharding: fsdp + transformers_version: older code | 24 | older_releases | llama, mixtral
@@ -4404,33 +4440,33 @@ precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 115 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+precision: amp + quantization: int8 | 118 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
   met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
-  state_spaces, text_types, vision_more, whisper | bamba, bart, bert, ernie4_5_moe, esm, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian,
-  mbart, ministral3, mixtral, mpt, nemotron_h, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  siglip, stablelm, t5, whisper
-precision: amp + quantization: nf4 | 189 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+  speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, clip, ernie4_5_moe, esm, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava,
+  m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron_h, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
+precision: amp + quantization: nf4 | 193 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
   deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, named_types,
   older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more, quantized, sharded_bits,
-  short_convolutions, state_spaces, taught_from_file, text_types, virtual_tokens, vision_more, whisper | apertus,
-  arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart, minimax_m2,
-  ministral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
-  pegasus, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
-  whisper
-precision: amp + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
+  short_convolutions, speech, state_spaces, taught_from_file, text_types, virtual_tokens, vision_more, whisper |
+  apertus, arcee, bert, bloom, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
+  gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llava, m2m_100, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+precision: amp + quantization: nf4-double | 119 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
-  other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
-  apertus, arcee, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, starcoder2, t5
+  other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled,
+  vision_more | apertus, arcee, bart, bloom, clip, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mixtral, modernbert, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5
 precision: amp + teacher_logprobs | 3 | taught_from_file | llama
 precision: amp + tiled_mlp | 57 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma2, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
-precision: amp + trained_blocks: badam | 10 | peft_more, policy, state_spaces, turns | bamba, falcon_h1, gemma,
+precision: amp + trained_blocks: badam | 17 | met, peft_more, policy, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, llama, nemotron_h, neox
 precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces, turns | llama, mixtral, nemotron_h,
   phi, phi3, qwen3_next
@@ -4456,15 +4492,16 @@ precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + qat: mxfp4 | 4 | rounded_shared | llama
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
-precision: fsdp + trained_blocks: badam | 1 | preference_shared | olmoe
+precision: fsdp + trained_blocks: badam | 5 | met_shared, preference_shared | llama, neox, olmoe
 precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, llama
 precision: fsdp + weight_dtype: 16 bits | 58 | flat_adapters, fully_shard_more, optimizers_more_shared,
   preference_shared, sharded_bits, sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, ministral3, phi,
   phi3
 precision: fsdp + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
-precision: mixed + quantization: nf4 | 3 | preference_zero, zero | gemma2, qwen3_vl
-precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
+precision: mixed + quantization: int8 | 2 | met | llama, neox
+precision: mixed + quantization: nf4 | 9 | met, preference_zero, zero | gemma2, gpt2, llama, opt, qwen3_vl, qwen_moe
+precision: mixed + quantization: nf4-double | 4 | met, zero | bert, gpt_neo, llama
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
 precision: pure + qat: int4 | 18 | other_optimizers, rounded, torchtune_rounded | cohere, gemma3, gpt2, llama, llama
@@ -4482,11 +4519,12 @@ precision: pure + quantization: int8 | 54 | adapter_kinds, adapters, dbrx, deber
   short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5,
   falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, modernbert, mpt, neox,
   olmo, phi, phi3, qwen3_vl, t5, whisper
-precision: pure + quantization: nf4 | 100 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
+precision: pure + quantization: nf4 | 101 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
   older_releases, optimizers_more, pairs, pairs_beside, peft_more, policy, quantized, sharded_bits,
-  short_convolutions, state_spaces, tiled, tiles | arcee, bart, bert, bloom, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llava,
-  mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+  short_convolutions, state_spaces, tiled, tiles, vision_more | arcee, bart, bert, bloom, clip, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama
+  under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  roberta
 precision: pure + quantization: nf4-double | 76 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
   litgpt, older_releases, optimizers_more, other_optimizers, pairs, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, stepped_shared, virtual_tokens, vision_more, whisper | bart, bloom, dinov2,
@@ -4496,8 +4534,8 @@ precision: pure + quantization: nf4-double | 76 | adapted, adapter_kinds, adapte
 precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
 precision: pure + tiled_mlp | 10 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, ernie4_5, gemma,
   hunyuan_v1_dense, llama, olmo, olmo2, seed_oss
-precision: pure + trained_blocks: badam | 17 | other_optimizers, peft_more, policy, short_convolutions, state_spaces,
-  turns | bamba, lfm2, llama, nemotron_h, neox, phi, phi3
+precision: pure + trained_blocks: badam | 25 | met, other_optimizers, peft_more, policy, short_convolutions,
+  state_spaces, turns | bamba, gemma, lfm2, llama, nemotron_h, neox, olmoe, phi, phi3, qwen_moe
 precision: pure + trained_blocks: lisa | 13 | other_optimizers, sharded_more, short_convolutions, state_spaces, turns
   | electra, gemma, lfm2, mamba, nemotron_h, neox, olmo2, phi, phi3
 precision: pure + transformers_version: experts as modules | 34 | older_releases | mixtral, olmoe, qwen_moe
