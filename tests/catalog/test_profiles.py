@@ -156,7 +156,7 @@ def test_the_gpu_of_a_laptop_is_not_the_card_of_its_name(name: str, card: str) -
     [
         ("models", "lama-3", "did you mean llama-3-8b or llama-3-70b or llama-3.1-8b or llama-3.2-1b?"),
         ("models", "lama-3.1-8b", "did you mean llama-3.1-8b or llama-3-8b?"),  # and not an alias of the first
-        ("models", "bert-lrge", "did you mean bert-large?"),
+        ("models", "bert-lrge", "did you mean bert-large or hubert-large?"),
         ("models", "mixtrel", "did you mean mixtral-8x7b or mixtral-8x22b?"),
         ("gpus", "rtx4900", "did you mean rtx4090 or rtx4080 or rtx4070?"),
     ],
@@ -324,6 +324,8 @@ def test_listing_reads_every_shipped_profile() -> None:
         }  # which say that there is none
         if kind.tasks == ("image",):
             optional |= {"vocabulary_size", "tied_embeddings", "token_types"}
+        if kind.tasks == ("ctc",):  # whose files leave the switches of their class as they are
+            optional |= {"max_positions"} | {key for key in chosen if key.startswith("waveform.")}
         if kind.fixed.get("attention_heads") == 0:
             optional |= set(kind.fixed) | {"image_size"}
         assert set(model.fields) >= set(models.FIELDS) - optional

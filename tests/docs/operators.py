@@ -88,6 +88,7 @@ TITLES = {
     "vramplan.replay.operators.fake_blocks": "Linear layers in MXFP4 and NVFP4",
     "vramplan.replay.operators.transformer_engine": "Linear layers of Transformer Engine in fp8",
     "vramplan.replay.operators.views": "Casts and views",
+    "vramplan.replay.operators.waveforms": "Convolutions over sound, masked frames and CTC",
     "vramplan.replay.operators.indexing": "Slices with a step, stacks and lists of indices",
     "vramplan.replay.operators.plain_products": "Products with a transposed weight",
     "vramplan.replay.operators.scripted": "TorchScript functions",

@@ -73,6 +73,7 @@ OWN = (
     "vramplan.replay.operators.fake_blocks",
     "vramplan.replay.operators.transformer_engine",
     "vramplan.replay.operators.views",
+    "vramplan.replay.operators.waveforms",
     "vramplan.replay.operators.indexing",
     "vramplan.replay.operators.plain_products",
     "vramplan.replay.operators.scripted",

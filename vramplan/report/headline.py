@@ -136,8 +136,8 @@ def sample_words(job: Mapping[str, Any]) -> list[str]:
 
 def tokens_of(job: Mapping[str, Any]) -> str:
     """`1024 tokens`; `1024 tokens, target 128` where a decoder has another length; `240000 samples, 240 letters`."""
-    target = job.get("target_length")
-    if (job.get("model") or {}).get("waveform") is not None:
+    target, model = job.get("target_length"), job.get("model")
+    if isinstance(model, Mapping) and model.get("waveform") is not None:
         return f"{job['sequence_length']} samples, {target} letters"
     return f"{job['sequence_length']} tokens" + (f", target {target}" if target is not None else "")
 
