@@ -240,7 +240,7 @@ class AskedCombinations:
         return found
 
     def look_ahead(self, runs: Sequence[tuple[Cell, bool]], processes: int) -> None:
-        """Answer some runs at a time, each of which `settled` is likely to be asked for with its second part."""
+        """Answer several runs at a time, for which `settled` is asked next: each with whether its batch is pinned."""
         runs = [(cell, pinned) for cell, pinned in runs if _run_of(cell) not in self.ahead]
         if processes < 2 or len(runs) < 2 or self.found_job(runs[0][0]).model.layers < BLOCKS_OF_SEVERAL:
             return

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.replay.models import clip
 from vramplan.replay.models.among_text import sort_parts
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.clip import Attention, FeedForward, Tower, text_tower, vision_tower
+from vramplan.replay.models.clip import Attention, FeedForward, Tower, vision_tower
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
@@ -164,16 +165,8 @@ class PoolingHead:
         return queries, select(both, 0), select(both, 0)
 
 
-class TextModel:
+class TextModel(clip.TextModel):
     """SiglipTextModel."""
-
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
-        width = shape.hidden_size
-        self.tape, self.recipe, self.tower = tape, recipe, text_tower(recipe)
-        with tape.building(EMBEDDINGS):
-            self.token_embedding = tape.parameter("token_embedding.weight", (shape.vocabulary_size, width), dtype)
-            self.position_embedding = tape.parameter("position_embedding.weight", (shape.max_positions, width), dtype)
 
     def __call__(self, input_ids: Tensor, segments: tuple[Segment, ...], start: int) -> tuple[Tensor, Tensor]:
         """The last hidden state, and its last token projected."""
