@@ -223,6 +223,8 @@ def _same(key: str, given: Any, echoed: Any, result: FitResult) -> bool:
         return given == (1 if echoed is None else echoed)  # once, where nobody says how often
     if key == "attention":
         return given == "sdpa" or given == echoed
+    if key == "parallel.limit_all_gathers":
+        return echoed in (None, given)  # None: as the program does by itself, which is the same where it is not said
     if option.kind == "size" or key == "parallel.node_bandwidth" or option.name in (*OF_A_RUN, "data_rate"):
         return echoed is not None
     if key in ("allocator", "runtime", "cuda_module_loading"):
