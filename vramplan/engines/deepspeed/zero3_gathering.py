@@ -171,7 +171,7 @@ class Gathering(Gathered):
         for one in ended:
             if one.is_told:
                 if one.is_leaf:
-                    self.leaf_over(one.members[0])
+                    self.leaf_over(self.now(one.members)[0])
                 self._end_outer(one)
         for one in begun:
             self._begin_outer(one)
