@@ -125,8 +125,13 @@ def is_worth_a_look(decision: Decision, closer_from: int = ALWAYS) -> bool:
         return False
     if choice.rung.verdict == DOES_NOT_FIT:
         return False
-    is_open = choice.rung.verdict == TIGHT or shares_states(job) or job.quantization is not None
-    return decision.events <= MOST_EVENTS * (TIMES_IF_OPEN if is_open else 1)
+    return decision.events <= most_events(job, is_open=choice.rung.verdict == TIGHT)
+
+
+def most_events(job: ResolvedJob, *, is_open: bool) -> int:
+    """Of how many events a short iteration has at most. `is_open`: the estimate leaves open whether it fits."""
+    is_worth_more = is_open or shares_states(job) or job.quantization is not None
+    return MOST_EVENTS * (TIMES_IF_OPEN if is_worth_more else 1)
 
 
 def looked_at(

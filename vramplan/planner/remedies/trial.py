@@ -12,7 +12,7 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.candidate import Candidate
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of, strategies_of
-from vramplan.planner.decision import MOST_EVENTS, TIMES_IF_OPEN, Decision, looked_at
+from vramplan.planner.decision import IN_DOUBT, Decision, looked_at, most_events
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.placements import fits
@@ -138,11 +138,12 @@ class Trials:
         """Whether a job may come to fit for certain: a look at its smallest iteration alone."""
         try:
             least = self.smallest(job)
-            if least.is_within("high"):
+            is_within = least.is_within("high")
+            if is_within and least.size_bytes("high") * 100 <= least.judge.usable_bytes * IN_DOUBT:
                 return True
             settings = job.allocator or (None if self.closer_from is None else job.allocator_offered)
-            if settings is None or not job.runtime.caches or not self._is_short(job, least):
-                return False  # an estimate is all that there will be
+            if settings is None or not job.runtime.caches or not self._is_short(job, least, is_open=not is_within):
+                return is_within  # an estimate is all that there will be
             own = Judge(job._replace(allocator=settings), self.replays)
             if least.peak.allocated > own.most_certain_bytes:
                 return False
@@ -152,12 +153,12 @@ class Trials:
         except InputError:
             return True  # whoever judges it says so
 
-    def _is_short(self, job: ResolvedJob, least: Least) -> bool:
-        """Whether an iteration is simulated though nobody asked for it."""
+    def _is_short(self, job: ResolvedJob, least: Least, *, is_open: bool) -> bool:
+        """Whether an iteration is simulated though nobody asked for it. `is_open`: its estimate leaves it open."""
         accumulates = least.schedule.accumulates
         record = least.judge.record_at(least.strategy, least.schedule.micro_batch_size, accumulates)
         events = record.events_of_every_copy * (2 if accumulates else 1)
-        return job.allocator is not None or events <= MOST_EVENTS * TIMES_IF_OPEN
+        return job.allocator is not None or events <= most_events(job, is_open=is_open)
 
     def _spellings(self, candidate: Candidate) -> Iterator[Mapping[str, Any]]:
         """The change itself, and with what was typed for what it replaces taken away."""
