@@ -17,6 +17,7 @@ from tests.job.test_combinations import ALONE
 from tests.job.test_families import small
 from vramplan import fit
 from vramplan.answers.fit import answer, answered
+from vramplan.answers.processes import usable
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -167,6 +168,25 @@ def test_so_it_is_of_random_runs(raw: dict[str, Any], room: int) -> None:
 def test_who_is_shown_none_waits_for_none() -> None:
     keys = {"model": "gpt2-xl", "gpu": "v100", "micro_batch_size": 64}
     assert answered(keys, (), enough=0) == fit(**keys)._replace(remedies=None)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("enough", [3, None])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": "llama-3.2-3b", "gpu": "rtx-4090", "sequence_length": 512},
+        {"model": "qwen2.5-3b", "gpu": "a10g", "parallel": {"data": 2, "sharding": "fsdp"}, "sequence_length": 512},
+        {"model": "llama-3.2-3b", "gpu": "rtx-3090", "micro_batch_size": 4, "gradient_accumulation_steps": 1},
+    ],
+    ids=lambda keys: f"{keys['model']} {keys['gpu']}" if isinstance(keys, dict) else None,
+)
+def test_several_processes_find_the_same(keys: dict[str, Any], enough: int | None) -> None:
+    if usable() < 2:
+        pytest.skip("one processor")
+    one_by_one = answered(keys, (), enough=enough)
+    assert one_by_one.remedies
+    assert answered(keys, (), enough=enough, at_once=True) == one_by_one
 
 
 def changes(result: FitResult) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from vramplan.answers.bounds import Bounds, at
 from vramplan.answers.candidates import Family, is_layout, replica_of
 from vramplan.answers.compared import Keys, Prices, cell_of
-from vramplan.answers.processes import done
+from vramplan.answers.processes import BLOCKS_OF_SEVERAL, done
 from vramplan.answers.session import at_hand
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
@@ -25,7 +25,6 @@ from vramplan.values.textbook import TextbookJob
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
 EIGHTHS = 8
 MOST_ANSWERED = 96  # replays that are kept: those of the plans that are shown are asked for again at the end
-BLOCKS_OF_SEVERAL = 24  # of a model: fewer are simulated before a second process has begun
 Problems = tuple[str, ...]  # for which there is no job
 NO_TIME: Problems = ("equations have no time to compare",)
 

@@ -94,12 +94,13 @@ def answered(
     replays: Replays | None = None,
     *,
     enough: int | None = None,
+    at_once: bool = False,
     opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """The answer about the job that keys describe, as they were typed. Raises InputError.
 
     `largest`: what to solve for, in a word of `--max`. `enough`: how many of its remedies are of use, the first ones.
-    `opening` as in `describe`.
+    `at_once` and `opening` as in `describe`.
     """
 
     def known() -> Iterable[Gpu]:
@@ -110,7 +111,7 @@ def answered(
         return found
     job = build_any_job(keys, profile_dirs=profile_dirs)
     typed = typed_keys(keys, profile_dirs)
-    return answer(job, known, replays, typed, closer_from=ALWAYS, enough=enough, opening=opening)
+    return answer(job, known, replays, typed, closer_from=ALWAYS, enough=enough, at_once=at_once, opening=opening)
 
 
 def asks_for_itself(keys: Mapping[str, Any]) -> bool:
@@ -129,6 +130,7 @@ def answer(
     closer_from: int | None = None,
     remedies_from: int | None = None,
     enough: int | None = None,
+    at_once: bool = False,
     opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
@@ -137,13 +139,15 @@ def answer(
     `decide`; `remedies_from` is the same of remedies, without it that of the answer. `larger_gpus` gives the known
     cards, and `typed` what the job was before defaults; they are called only where there are remedies. `enough`: how
     many remedies are of use, the first ones; of others some may be missing. `replays`: those of the answers before it,
-    which are not made again (`vramplan.answers.session.Session` keeps them). `opening` as in `describe`.
+    which are not made again (`vramplan.answers.session.Session` keeps them). `at_once` and `opening` as in `describe`.
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
     decision = decide(job, replays, closer_from=closer_from)
     remedies_from = closer_from if remedies_from is None else remedies_from
-    return describe(decision, larger_gpus, typed, closer_from=remedies_from, enough=enough, opening=opening)
+    return describe(
+        decision, larger_gpus, typed, closer_from=remedies_from, enough=enough, at_once=at_once, opening=opening
+    )
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
@@ -169,12 +173,13 @@ def describe(
     with_remedies: bool = True,
     closer_from: int | None = None,
     enough: int | None = None,
+    at_once: bool = False,
     opening: Callable[[FitResult], None] | None = None,
 ) -> FitResult:
     """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest.
 
-    They are looked at as closely as the answer was: `closer_from`, as in `decide`; `enough` as in `answer`. `opening`
-    is told the answer without them before they are looked for.
+    They are looked at as closely as the answer was: `closer_from`, as in `decide`; `enough` as in `answer`. `at_once`:
+    several processes may look for them, copies of this one. `opening` is told the answer without them before that.
     """
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
@@ -235,7 +240,7 @@ def describe(
         return result
     if opening is not None:
         opening(result)
-    return _with_remedies(result, decision, larger_gpus, typed, closer_from=closer_from, enough=enough)
+    return _with_remedies(result, decision, larger_gpus, typed, closer_from=closer_from, enough=enough, at_once=at_once)
 
 
 def _with_remedies(
@@ -246,6 +251,7 @@ def _with_remedies(
     *,
     closer_from: int | None,
     enough: int | None,
+    at_once: bool,
 ) -> FitResult:
     left_out: tuple[str, ...] = ()
 
@@ -256,7 +262,9 @@ def _with_remedies(
         return found
 
     remedies_of = imported("vramplan.answers.remedies:remedies_of")
-    remedies: tuple[Remedy, ...] = remedies_of(decision, cards, typed, closer_from=closer_from, enough=enough)
+    remedies: tuple[Remedy, ...] = remedies_of(
+        decision, cards, typed, closer_from=closer_from, enough=enough, at_once=at_once
+    )
     return result._replace(
         remedies=tuple(remedy._replace(change=frozen(remedy.change)) for remedy in remedies),
         warnings=(*result.warnings, *map(_left_out, left_out)),

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 Task = TypeVar("Task")
 Done = TypeVar("Done")
 
+BLOCKS_OF_SEVERAL = 24  # of a model: fewer are simulated before a second process has begun
+
 _inherited: tuple[Sequence[Any], Callable[[Any], Any]] | None = None  # what a process that begins is to do
 
 

@@ -163,6 +163,14 @@ def test_blocks_that_gather_further_and_further_ahead_are_alike_too(model: str, 
     assert 2.9 * events(short) < events(literal)
 
 
+def test_blocks_whose_experts_are_one_leaf_are_alike_too() -> None:
+    job = job_of("mixtral-8x7b", **{**LARGE, "activation_checkpointing": "full"})
+    setup = setup_of(job, "full", accumulates=False)
+    short, literal = replay(setup, batch=1), replay(setup, batch=1, unrolled=True)
+    assert 5 * events(short) < events(literal)
+    assert short.peaks(1) == literal.peaks(1)
+
+
 def test_what_a_compiled_step_makes_late_stands_for_nothing_else() -> None:
     keys = {"sequence_length": 512, "compile": True, **LARGE}
     setup = setup_of(job_of("gpt2-xl", **keys), "none", accumulates=False)

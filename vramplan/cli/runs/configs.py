@@ -135,7 +135,8 @@ def answer_of(
             opening(result)
 
     with placed(read, over):
-        result = answered(keys, folders, largest, enough=enough, opening=None if opening is None else opened)
+        told = None if opening is None else opened
+        result = answered(keys, folders, largest, enough=enough, at_once=True, opening=told)
     if not has_opened:
         tell(read, asked)
     return result

@@ -56,7 +56,7 @@ def fit(
             result = answer_of(given, folders, asked, largest, enough, opening)
         elif job is None:
             require(given)
-            result = answered(as_job(given), folders, largest, enough=enough, opening=opening)
+            result = answered(as_job(given), folders, largest, enough=enough, at_once=True, opening=opening)
         else:
             answer_of = named("vramplan.cli.runs.jobs:answer_of")
             result = answer_of(given, folders, job, largest, enough, opening)

@@ -88,7 +88,7 @@ def answer_of(
 
     if unknown is None:
         job = one_of(entry)
-        return answer(job, known, None, entry.typed, closer_from=ALWAYS, enough=enough, opening=opening)
+        return answer(job, known, None, entry.typed, closer_from=ALWAYS, enough=enough, at_once=True, opening=opening)
     found: FitResult = named("vramplan.answers.solve:solved_answer")(one_of(entry), entry.typed(), unknown, known)
     return found
 

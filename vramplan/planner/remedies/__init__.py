@@ -18,7 +18,7 @@ from vramplan.planner.remedies.same import same_run
 from vramplan.planner.remedies.searched import shorter_sequence, smaller_micro_batch
 from vramplan.planner.remedies.slower import slower_run
 from vramplan.planner.remedies.training import lighter, other_numbers, other_optimizer
-from vramplan.planner.remedies.trial import AskedChange, Trials, TriedChange, TypedJob
+from vramplan.planner.remedies.trial import AskedChange, AtOnce, Trials, TriedChange, TypedJob
 from vramplan.results import FITS, MONEY, NOTHING, TIME, TRAINING, Remedy
 from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
@@ -40,22 +40,26 @@ def remedies_for(
     *,
     closer_from: int | None = None,
     enough: int | None = None,
+    at_once: AtOnce | None = None,
 ) -> tuple[Remedy, ...]:
     """What makes a run fit, or surely fit: those that are certain first, then by cost, of equal cost the fastest first.
 
     `judged` is the job with every choice made, `rung` what was chosen, `typed` what was typed, `closer_from` how the
     answer was decided. With `enough` no more is tried than that many of the first ones take: they are the same, and of
-    those behind them some are missing.
+    those behind them some are missing. `at_once` tries several at a time, and finds the same.
     """
     trials = Trials(typed, judge, rung, closer_from=closer_from)
-    tries = _Tries(trials, enough)
+    tries = _Tries(trials, enough, at_once)
     tries.singles(judged, judge)
     beside: list[Offer] = []
     if all(tried.verdict != FITS for _, tried in tries.offers()):
         beside += pairs(tries.seen(), trials)
-    bought = (lambda: larger_cards(judged, trials, known_gpus), lambda: more_devices(judged, trials))
-    for offers in reversed(bought) if judged.data_parallel_size > 1 else bought:  # who has several gets more of them
-        if not (trials.has_enough or _are_enough([*tries.offers(), *beside], MONEY, enough)):
+
+    def are_enough() -> bool:
+        return trials.has_enough or _are_enough([*tries.offers(), *beside], MONEY, enough)
+
+    for offers in _bought(judged, trials, known_gpus, None if are_enough() else at_once):
+        if not are_enough():
             beside += offers()
     tries.unsure(beside)
     found = [*tries.offers(), *beside]
@@ -64,11 +68,29 @@ def remedies_for(
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 
 
+def _bought(
+    judged: ResolvedJob, trials: Trials, known_gpus: Callable[[], Iterable[Gpu]], at_once: AtOnce | None
+) -> Sequence[Callable[[], Iterable[Offer]]]:
+    """What finds larger cards and more devices; who has several gets more of them first."""
+
+    there = None if at_once is None else known_gpus()  # a process of its own would tell nobody what it read
+
+    def cards() -> list[Offer]:
+        return list(larger_cards(judged, trials, known_gpus if there is None else lambda: there))
+
+    def devices() -> list[Offer]:
+        return list(more_devices(judged, trials))
+
+    searches = [devices, cards] if judged.data_parallel_size > 1 else [cards, devices]
+    return searches if at_once is None else trials.searches(searches, at_once)
+
+
 class _Tries:
     """The single changes that were tried, and those that wait, as they cannot come to a fit for certain."""
 
-    def __init__(self, trials: Trials, enough: int | None) -> None:
-        self.trials, self.enough = trials, enough
+    def __init__(self, trials: Trials, enough: int | None, at_once: AtOnce | None) -> None:
+        self.trials, self.enough, self.at_once = trials, enough, at_once
+        self._next: list[tuple[int, Candidate, AskedChange]] = []  # that are tried together
         self._seen: dict[int, Offer] = {}  # by the place of the candidate
         self._waiting: list[tuple[int, Candidate, AskedChange]] = []
 
@@ -96,16 +118,35 @@ class _Tries:
         for place, candidate in enumerate(self._candidates(judged, judge)):
             if self._is_over(candidate.costs):
                 break
+            if candidate.group and any(one.group == candidate.group for _, one, _ in self._next):
+                self._try_next()
             asked = None if self._is_met(candidate) else self.trials.asked(candidate)
             if asked is None:
                 continue
             holds_states = self.trials.may_hold_states(asked.job)
             if holds_states and self.trials.may_fit(asked.job):
-                self._try(place, candidate, asked)
+                self._next.append((place, candidate, asked))
+                if len(self._next) >= self._most_at_once():
+                    self._try_next()
                 continue
             self._waiting.append((place, candidate, asked))
             if holds_states:  # its smallest iteration is known
                 self._glimpse(place, candidate, asked)
+        self._try_next()
+
+    def _most_at_once(self) -> int:
+        """How many may be tried together, so that no more are than one after another."""
+        if self.at_once is None:
+            return 1
+        sure = sum(tried.verdict == FITS for _, tried in self.offers())
+        return min(self.trials.left, self.trials.left if self.enough is None else self.enough - sure)
+
+    def _try_next(self) -> None:
+        together, self._next = self._next, []
+        if self.at_once is not None:
+            self.trials.look_ahead([asked for _, _, asked in together], self.at_once)
+        for place, candidate, asked in together:
+            self._try(place, candidate, asked)
 
     def unsure(self, beside: Sequence[Offer]) -> None:
         """Try those that wait, unless so many changes surely fit, those `beside` among them, that nobody needs them.

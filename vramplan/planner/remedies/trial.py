@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from vramplan.errors import InputError
 from vramplan.planner import on_demand
@@ -26,12 +27,18 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.length import NO_LENGTH
 
+T = TypeVar("T")
+V = TypeVar("V")
+AtOnce = Callable[[Sequence[Callable[[], Any]]], Sequence[Any]]
+"""Does several things at a time, and gives what each gives. What they change is lost."""
+
 # Changes whose runs go through the simulated allocator: each takes as long as an answer. Those that are of use where
 # they surely fit alone are not among them: they are few, as one look tells.
 MOST_SIMULATED = 6
 ENOUGH_SIMULATED = 3  # of these that surely fit; what costs more is not tried then
 MOST_VARIED = 3  # the same of runs whose batches have many lengths
 MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
+MOST_AT_ONCE = 2  # simulated runs that one change may count for
 
 
 class TypedJob(Protocol):
@@ -48,6 +55,14 @@ class AskedChange(NamedTuple):
 
     change: Mapping[str, Any]
     job: ResolvedJob
+
+
+class Counted(NamedTuple):
+    """By how much a change moves what is counted of all."""
+
+    simulated: int
+    placed: int
+    found: int
 
 
 class TriedChange(NamedTuple):
@@ -100,6 +115,7 @@ class Trials:
         self._plain = None if plain is None else _identity(plain)
         self._simulated = self._placed = self._found = 0
         self._judged: list[tuple[tuple[ResolvedJob, bool], TriedChange | None]] = []
+        self._ahead: list[tuple[ResolvedJob, TriedChange | None, Counted]] = []  # judged by other processes
         # what has to be within the usable memory for an answer to be better than this one
         self._figure = "low" if self.verdict == DOES_NOT_FIT else "device"
         if self.verdict != DOES_NOT_FIT and self.device_bytes <= self.usable_bytes:
@@ -190,9 +206,58 @@ class Trials:
         for known, found in self._judged:  # what is spelled in several ways
             if known == own:
                 return None if found is None else found._replace(change=asked.change)
-        found = self._judged_of(asked, surely=surely)
+        ahead = None if surely else next((one for one in self._ahead if one[0] == own[0]), None)
+        if ahead is None:
+            found = self._judged_of(asked, surely=surely)
+        else:
+            _, found, counted = ahead
+            self._count(counted)
         self._judged.append((own, found))
         return found
+
+    def look_ahead(self, asked: Sequence[AskedChange], at_once: AtOnce) -> None:
+        """Judge several changes at a time, for which `judged` is asked next: what it says is the same."""
+        if len(asked) < 2 or any(one.job.activation_checkpointing == OPTIMAL for one in asked):
+            return
+        most = MOST_VARIED if any(one.job.varied_lengths for one in asked) else MOST_SIMULATED
+        if self._simulated + MOST_AT_ONCE * len(asked) > most:
+            return  # which one is too many hangs on those before it
+
+        def judged(one: AskedChange) -> tuple[TriedChange | None, Counted]:
+            return self._counting(lambda: self._judged_of(one, surely=False))
+
+        for one, (found, counted) in zip(asked, at_once([partial(judged, one) for one in asked]), strict=True):
+            self._ahead.append((_identity(one.job), found, counted))
+
+    def searches(self, searches: Sequence[Callable[[], list[T]]], at_once: AtOnce) -> list[Callable[[], list[T]]]:
+        """The same, made at a time: each then only counts what it has tried."""
+
+        def made(search: Callable[[], list[T]]) -> tuple[list[T], Counted]:
+            return self._counting(search)
+
+        def again(found: list[T], counted: Counted) -> list[T]:
+            self._count(counted)
+            return found
+
+        return [partial(again, *one) for one in at_once([partial(made, search) for search in searches])]
+
+    def _counting(self, work: Callable[[], V]) -> tuple[V, Counted]:
+        """What work gives, and what it counts, which is not yet counted."""
+        before = self._simulated, self._placed, self._found
+        found = work()
+        now = self._simulated, self._placed, self._found
+        self._simulated, self._placed, self._found = before
+        return found, Counted(*(one - other for one, other in zip(now, before, strict=True)))
+
+    def _count(self, counted: Counted) -> None:
+        self._simulated += counted.simulated
+        self._placed += counted.placed
+        self._found += counted.found
+
+    @property
+    def left(self) -> int:
+        """Of how many more that surely fit it has enough."""
+        return ENOUGH_SIMULATED - self._found
 
     def _judged_of(self, asked: AskedChange, *, surely: bool) -> TriedChange | None:
         change, job = asked
@@ -223,8 +288,10 @@ class Trials:
             if hopeless:
                 return _unsettled(change, least)
             decision = chosen_for(job, self.replays)
-            needs_certainty = surely or self._figure == "high"
-            closer = looked_at(decision, self.closer_from, whole_ladder=False, surely=needs_certainty)
+            # one that fits for certain is the same whether others are asked for too, and those take a run each
+            closer = looked_at(decision, self.closer_from, whole_ladder=False, surely=True)
+            if closer.choice.rung.verdict != FITS and not (surely or self._figure == "high"):
+                closer = looked_at(decision, self.closer_from, whole_ladder=False)
             simulated = simulated or closer is not decision
             self._simulated += closer is not decision
             decision = closer
