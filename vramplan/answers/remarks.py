@@ -201,7 +201,9 @@ def _has_a_part(job: ResolvedJob) -> bool:
 
 
 def _narrower(judge: Judge, rung: Rung) -> list[str]:
-    """Of a tight verdict, or of a wide range, what would say more."""
+    """Of a tight verdict, or of a wide range, what would say more; nothing changes a no, whose low end is too much."""
+    if rung.verdict == DOES_NOT_FIT:
+        return []
     if rung.verdict != TIGHT and rung.peak.high - rung.peak.low < WIDE * rung.peak.device:
         return []
     said = on_demand.narrower(judge, rung.peak)

@@ -315,7 +315,7 @@ def _why_not(result: FitResult, figures: ShownFigures, width: int, most: int) ->
 
 
 def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:
-    """The first changes that are short enough, one to a line, with the GiB of a GPU afterwards."""
+    """The first changes, one to a line or to two, with the GiB of a GPU afterwards."""
     label = "to save" if result.verdict == FITS else "to fit"
     if not result.remedies:
         looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
@@ -329,12 +329,18 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -
         host = "" if remedy.host_bytes is None else f", host {whole_gib(remedy.host_bytes)} GiB"
         rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}{host}"))
     indent = indent_of(width)
-    short = [row for row in rows if indent + cells(row[0]) + 2 + cells(row[1]) <= width] or rows[:1]
     lines: list[Line] = []
-    wide = max((cells(flags) for flags, _ in short[:REMEDIES]), default=0)
-    for flags, after in short[:REMEDIES]:
-        gap = " " * (wide - cells(flags) + 2) if indent + wide + 2 + cells(after) <= width else "  "
-        row = laid_out(label if not lines else "", [Item((Span(flags, "flags"), Span(gap + after)))], width, 3)
+    room = width - indent
+    rows = [(flags, after) for flags, after in rows if cells(flags) + 2 + cells(after) <= 2 * room][:REMEDIES]
+    wide = max((cells(flags) for flags, after in rows if cells(flags) + 2 + cells(after) <= room), default=0)
+    for flags, after in rows:
+        option = Span(flags, "flags")
+        if cells(flags) + 2 + cells(after) <= room:
+            gap = wide - cells(flags) + 2 if wide + 2 + cells(after) <= room else 2
+            items = [Item((option, Span(" " * gap + after)))]
+        else:
+            items = [Item((option,)), Item((Span(after),))]
+        row = laid_out(label if not lines else "", items, width, 3, between="")
         if len(lines) + len(row) > most:
             break
         lines += row

@@ -13,13 +13,13 @@ from vramplan.planner.candidate import Candidate, rank_of
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.remedies.money import larger_cards, more_devices
-from vramplan.planner.remedies.pairs import pairs
+from vramplan.planner.remedies.pairs import MOST_PAIRS, pairs
 from vramplan.planner.remedies.same import same_run
 from vramplan.planner.remedies.searched import shorter_sequence, smaller_micro_batch
 from vramplan.planner.remedies.slower import slower_run
 from vramplan.planner.remedies.training import lighter, other_numbers, other_optimizer
 from vramplan.planner.remedies.trial import AskedChange, AtOnce, Trials, TriedChange, TypedJob
-from vramplan.results import FITS, MONEY, NOTHING, TIME, TRAINING, Remedy
+from vramplan.results import FITS, MONEY, NOTHING, OPTIMIZER, TIME, TRAINING, Remedy
 from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 
@@ -52,8 +52,9 @@ def remedies_for(
     tries = _Tries(trials, enough, at_once)
     tries.singles(judged, judge)
     beside: list[Offer] = []
-    if all(tried.verdict != FITS for _, tried in tries.offers()):
-        beside += pairs(tries.seen(), trials)
+    sure = [rank_of(candidate.costs) for candidate, tried in tries.offers() if tried.verdict == FITS]
+    if not sure or min(sure) > rank_of(OPTIMIZER):  # two that train the same are better than one that does not
+        beside += pairs(tries.seen(), trials, most=MOST_PAIRS if not sure else 1, below=min(sure, default=None))
 
     def are_enough() -> bool:
         return trials.has_enough or _are_enough([*tries.offers(), *beside], MONEY, enough)

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from vramplan.planner.candidate import Candidate, rank_of
 from vramplan.planner.remedies.trial import Trials, TriedChange, together
 from vramplan.results import FITS, MONEY
 
-MOST_TRIED = 8
-MOST_FOUND = 2
+MOST_ALIKE, MOST_TRIED = 4, 16  # pairs that cost as much, as where none fits dearer ones may; and of all
+TOGETHER = 2  # two changes may save so many times more than each alone, as what is left has its peak elsewhere
+MOST_PAIRS = 2
 
 Offer = tuple[Candidate, TriedChange]
 
 
-def pairs(seen: Sequence[Offer], trials: Trials) -> Iterator[Offer]:
-    """Pairs of tried changes that fit together, by what they cost; only those whose savings may suffice are tried."""
-    now = trials.device_bytes
-    saving = [(one, tried) for one, tried in seen if one.costs != MONEY and tried.device_bytes < now]
+def pairs(seen: Sequence[Offer], trials: Trials, *, most: int, below: int | None = None) -> Iterator[Offer]:
+    """Pairs of tried changes that fit together, by what they cost; only those whose savings may suffice are tried.
+
+    No more than `most` are given; `below`: of changes that cost less than this rank.
+    """
+    now, limit = trials.device_bytes, rank_of(MONEY) if below is None else below
+    # what saves nothing alone may do beside what takes the peak elsewhere
+    saving = [(one, tried) for one, tried in seen if rank_of(one.costs) < limit and tried.device_bytes <= now]
     ordered = []
     for place, (one, first) in enumerate(saving):
         for other, second in saving[place + 1 :]:
-            if one.group and one.group == other.group:
+            if (one.group and one.group == other.group) or min(first.device_bytes, second.device_bytes) == now:
                 continue
             change = together(first.change, second.change)
             guess = first.device_bytes + second.device_bytes - now
-            if change is None or guess > trials.usable_bytes:
+            if change is None or guess > trials.usable_bytes * TOGETHER:
                 continue
-            ranks = sorted((rank_of(one.costs), rank_of(other.costs)), reverse=True)
+            ranks = tuple(sorted((rank_of(one.costs), rank_of(other.costs)), reverse=True))
             dearer = max(one, other, key=lambda candidate: rank_of(candidate.costs)).costs
             ordered.append((ranks, guess, Candidate(change, dearer, _words(one, other)), (id(one), id(other))))
     ordered.sort(key=lambda row: row[:2])
     found: list[tuple[int, int]] = []  # what the smallest iteration of each needs, and one of its changes
-    for _, _, candidate, both in ordered[:MOST_TRIED]:
+    times: Counter[tuple[int, ...]] = Counter()
+    for ranks, _, candidate, both in ordered:
+        if times[ranks] == MOST_ALIKE or times.total() == MOST_TRIED:
+            continue
+        times[ranks] += 1
         asked = trials.asked(candidate)
         least = None if asked is None else trials.glimpse(asked)
         if asked is None or least is None:
@@ -45,7 +55,7 @@ def pairs(seen: Sequence[Offer], trials: Trials) -> Iterator[Offer]:
             continue
         yield candidate, tried
         found += own
-        if len(found) == MOST_FOUND * len(both):
+        if len(found) == most * len(both):
             return
 
 

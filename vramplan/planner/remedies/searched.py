@@ -16,7 +16,10 @@ SHORTEST = 4  # of the sequence one part in so many: with less, nobody trains th
 
 
 def smaller_micro_batch(base: ResolvedJob, trials: Trials) -> list[Candidate]:
-    """The largest smaller micro-batch that keeps the global batch, by more accumulation."""
+    """The largest smaller micro-batch that keeps the global batch, by more accumulation.
+
+    Where none fits alone, the smallest one may beside another change.
+    """
     micro, steps = base.micro_batch_size, base.gradient_accumulation_steps
     assert micro is not None
     assert steps is not None
@@ -26,9 +29,9 @@ def smaller_micro_batch(base: ResolvedJob, trials: Trials) -> list[Candidate]:
     def change(number: int) -> dict[str, Any]:
         return {"micro_batch_size": number, "gradient_accumulation_steps": per_rank // number}
 
-    found = _first(smaller, change, trials)
-    if found is None:
+    if not smaller:
         return []
+    found = _first(smaller, change, trials) or smaller[-1]
     words = f"{per_rank // found} smaller micro-batches per step, same global batch"
     return [Candidate(change(found), TIME, words)]
 
