@@ -16,6 +16,8 @@ MAX_BYTES = 8 * 2**20  # the largest file that people keep by hand is 0.5 MB
 
 NEAR = 0.75  # of difflib: names that one slip of the fingers makes of each other
 STDIN_NAMES = frozenset({"-", "/dev/stdin"})
+PASTED = "the pasted command"  # the name of a text that was given among the words of the command line
+_PASTED: dict[str, bytes] = {}
 DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # a shell's process substitution: a pipe that somebody writes
 
 
@@ -25,8 +27,16 @@ def read_text(file: str, *, allow_stdin: bool = False, most_bytes: int = MAX_BYT
     Standard input can be named as often as a file: what was read of it is kept. `allow_utf16`: also a text that begins
     with the mark of UTF-16, as PowerShell's redirection writes it.
     """
+    if file in _PASTED:
+        return _decode(_of_fair_size(_PASTED[file], file), file)
     data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file, most_bytes)
     return _decode(data, file, allow_utf16)
+
+
+def paste(text: str) -> str:
+    """Keep a text that was given on the command line; the name under which it is read."""
+    _PASTED[PASTED] = text.encode(errors="surrogateescape")
+    return PASTED
 
 
 def fail(message: str, file: str | None, line: int | None = None, column: int | None = None) -> InputError:

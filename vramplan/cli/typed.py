@@ -91,7 +91,7 @@ def is_quiet(found: list[TypedOption]) -> bool:
 
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
-    reader = _WordsReader(command, context, words)
+    reader = WordsReader(command, context, words)
     found = reader.read()
     found = _job_of_its_file(found)
     given = {one.parameter.name for one in found if one.parameter is not None}
@@ -127,10 +127,16 @@ def _job_of_its_file(found: list[TypedOption]) -> list[TypedOption]:
     return [whole if one is files[0] else one for one in found if one is not names[0]]
 
 
-OPTION = re.compile("--[a-z]")
+MAY_BE_PASTED = re.compile(
+    r"\s|^[A-Za-z_]\w*=|^(--|torchrun|accelerate|deepspeed|trl|axolotl|llamafactory-cli|tune|swift|litgpt|composer|"
+    r"python3?|uv|srun|mpirun|bash|sh|nohup)$"
+)
+"""What a word has with which the command of a training program may begin."""
 
 
-class _WordsReader:
+class WordsReader:
+    """The words of a command line, one after the other, as options of a command."""
+
     def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
         self.command, self.context, self.words = command, context, list(words)
         self.is_quiet = not {"-q", "--quiet"}.isdisjoint(words)
@@ -142,14 +148,15 @@ class _WordsReader:
         )
 
     def read(self) -> list[TypedOption]:
+        """All options and words. Raises UsageError."""
         found: list[TypedOption] = []
         while self.words:
             word = self.words.pop(0)
-            if self.takes_model and (" --" in word or (word == "--" and any(map(OPTION.match, self.words)))):
-                raise UsageError(
-                    "a command of a training program is not read from the command line",
-                    hint=f"put it into a file, or pipe it: echo '...' | vramplan {self.command.name} - GPU",
-                )
+            if MAY_BE_PASTED.search(word) and (self.takes_model or self.command.name == "read"):
+                pasted = named("vramplan.cli.pasted:pasted")(self, word, found)
+                if pasted:
+                    found += pasted
+                    continue
             if word == "--":
                 found += [TypedOption(None, rest, None) for rest in self.words]
                 break
@@ -210,7 +217,7 @@ class _WordsReader:
         called = named("vramplan.catalog.locate:shipped_called")
         if not behind and called("models", word) is not None:
             return False
-        return all(self._names_a_gpu(one, behind=behind) for one in word.split(","))
+        return all(self.names_a_gpu(one, behind=behind) for one in word.split(","))
 
     def _a_gpu_it_seems(self, word: str, found: list[TypedOption]) -> TypedOption:
         """A second word that no GPU is called, as the GPU that it can only be: who reads it says what is near.
@@ -245,7 +252,8 @@ class _WordsReader:
         return self.command.name == COMPARING[0] and all(called("models", one) is not None for one in word.split(","))
 
     @staticmethod
-    def _names_a_gpu(word: str, *, behind: bool) -> bool:
+    def names_a_gpu(word: str, *, behind: bool) -> bool:
+        """Whether a word names a GPU, with their number or without; `behind` a model a size is one too."""
         counted = named("vramplan.job.spelled:counted")(word)
         name = word.strip() if counted is None else counted[1]
         if behind and (named("vramplan.job.keyed:is_size")(name) or name.lower() == ALL):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramplan.catalog import model_names
-from vramplan.catalog.text import read_text
+from vramplan.catalog.text import PASTED, read_text
 from vramplan.configs import command, forms, notebooks, records, registry, sections, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
@@ -34,7 +34,8 @@ DECLARED = "_declared"
 TRAINER = recognising.TRAINER
 
 _COMMAND = (
-    r"(?m)^\s*(\w+=\S* +)*(torchrun|deepspeed|accelerate launch|python3?|export|axolotl|llamafactory-cli|lmf|trl) "
+    r"(?m)^\s*(\w+=\S* +)*(\./\S+\.sh$|(torchrun|deepspeed|accelerate launch|python3?|export|axolotl|llamafactory-cli|"
+    r"lmf|trl|tune run|swift|litgpt|composer|srun|mpirun|bash|sh|uv run|nohup) )"
 )
 """How a line of a script begins that no file of settings has."""
 
@@ -95,7 +96,7 @@ def form_of(text: str, file: str) -> str:
         return JSON
     if records.is_page(text):
         return PAGE
-    if start.startswith(("#!", "--")) or re.search(_COMMAND, start):
+    if file == PASTED or start.startswith(("#!", "--")) or re.search(_COMMAND, start):
         return SHELL
     if re.search(r"(?m)^\s*\[[\w.]+\]\s*$", start):
         return TOML

@@ -232,7 +232,7 @@ def tell(read: ReadJob, asked: GivenFiles) -> None:
     """How the files were read, and what of them is not in the job."""
     if asked.quiet:
         return
-    say(f"note: {' '.join(read.files)} is read as {read.program} {read.release} (vramplan read shows every value)")
+    say(f"note: {', '.join(read.files)} is read as {read.program} {read.release} (vramplan read shows every value)")
     model = read.job.get("model")
     if VOCABULARY in read.open and isinstance(model, Mapping):
         say(f"note: {model.get('vocabulary_size')} tokens are counted: {_OPTION.sub('', read.open[VOCABULARY])}")
@@ -280,8 +280,18 @@ def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
     if missing:
-        raise InputError(missing)
+        raise InputError(_with_all(missing))
     return keys
+
+
+def _with_all(missing: list[Problem]) -> list[Problem]:
+    """The problems, the last of them with the options of all, to be pasted behind the command."""
+    hints = [problem.hint for problem in missing]
+    options = [hint.partition(",")[0] for hint in hints if hint is not None and hint.startswith("--")]
+    if len(options) < 2 or any(option.endswith(("VALUE", "sizes")) for option in options):
+        return missing
+    *before, last = missing
+    return [*before, last._replace(hint=f"{last.hint}; all of them: {' '.join(dict.fromkeys(options))}")]
 
 
 def _put(place: dict[str, Any], name: str, value: Any) -> None:
@@ -306,14 +316,29 @@ def _value_of(key: str, given: Mapping[str, Any]) -> str:
     """The option that gives a key, with a value that goes with what is given."""
     if key == "precision" and str(given.get("parallel.sharding")).startswith(("fsdp", "hsdp")):
         return "--precision fsdp-bf16"
+    if key == "sequence_length":
+        return f"--seq {_tokens_of(given.get('model'))}"
     row = next((row for row in table.TABLE if row.key == key), None)
     return EXAMPLES.get(key) or (f"{row.option} VALUE" if row is not None else "--model FILE with all of its sizes")
 
 
+MOST_TOKENS = 2048
+
+
+def _tokens_of(model: Any) -> int:
+    """Tokens of an example: no more than the model has positions for."""
+    try:
+        known = Catalog().model(model)[0].max_positions if isinstance(model, str) else 0
+    except InputError:  # said where it is read
+        known = 0
+    return min(known or MOST_TOKENS, MOST_TOKENS)
+
+
 EXAMPLES = {
+    "optimizer": "--optimizer adamw",
+    "adapter.rank": "--rank 16",
     "parallel": "--gpus 8 --sharding zero3",
     "model": "--model llama-3-8b",
-    "sequence_length": "--seq 2048",
     "micro_batch_size": "--micro-batch 4",
     "gradient_accumulation_steps": "--gradient-accumulation-steps 4",
     "activation_checkpointing": "--checkpointing full",

@@ -1,0 +1,85 @@
+"""A command of a training program among the words of a command line is read as its script would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Ran, run
+
+pytestmark = pytest.mark.contract
+
+SWIFT = "CUDA_VISIBLE_DEVICES=0 swift sft --model Qwen/Qwen2.5-0.5B --train_type lora --max_length 256"
+TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --max_length 256 --per_device_train_batch_size 2"
+TORCHRUN = (
+    *("torchrun", "--nproc_per_node=2", "train.py", "--model_name_or_path", "Qwen/Qwen2.5-0.5B", "--bf16", "True"),
+    *("--fsdp", "full_shard auto_wrap", "--per_device_train_batch_size", "1", "--model_max_length", "256"),
+)
+JOB = ("--print", "job")
+
+
+def asked(*words: str, stdin: str = "") -> Ran:
+    return run("fit", *words, *JOB, stdin=stdin) if stdin else run("fit", *JOB, *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("h100", "--", *TRL.split()),
+        ("-g", "h100", TRL),
+        (TRL, "h100"),
+        ("h100", *TRL.split()),
+        (*TRL.split(), "-g", "h100"),
+    ],
+)
+def test_a_pasted_command_is_the_same_as_its_script(words: tuple[str, ...]) -> None:
+    ran = asked(*words)
+    piped = asked("-", "h100", stdin=f"{TRL}\n")
+    assert (ran.code, ran.out) == (piped.code, piped.out) == (0, ran.out)
+    assert "the pasted command is read as trl" in ran.err
+
+
+def test_options_of_ours_before_and_a_gpu_behind() -> None:
+    ran = run(
+        "fit", "--print", "job.gpu,job.micro_batch_size", "--micro-batch", "1", "axolotl", "train", "no.yaml", "t4"
+    )
+    assert ran.code == 2
+    assert "no.yaml is not here" in ran.err
+    assert "--gpu" not in ran.err  # the last word is it
+    ran = run("fit", "--print", "job.micro_batch_size", TRL, "h100", "--micro-batch", "1")
+    assert ran.out == "1\n"
+
+
+def test_quoted_words_of_a_pasted_command_stay_together() -> None:
+    ran = run("fit", "--print", "job.parallel.sharding,job.parallel.data", "2xa100", "OMP_NUM_THREADS=8", *TORCHRUN)
+    assert ran.out == "fsdp\n2\n"
+
+
+def test_a_value_of_the_command_is_no_gpu() -> None:
+    ran = run("fit", *TRL.split(), "--seed", "4090")
+    assert ran.code == 2
+    assert "--gpu: is missing" in ran.err
+
+
+@pytest.mark.parametrize(
+    "text", [SWIFT, "tune run full_finetune_distributed --config llama3/8B", "litgpt pretrain a/b"]
+)
+def test_commands_of_every_program_are_commands_on_standard_input(text: str) -> None:
+    ran = run("read", "-", stdin=f"{text}\n")
+    assert "expected keys and values" not in ran.err
+    assert "not Python" not in ran.err
+
+
+def test_read_takes_a_pasted_command(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"{SWIFT}\n")
+    ran = run("read", SWIFT, "--print", "job.adapter.kind,job.sequence_length")
+    assert ran.out == "lora\n256\n"
+    assert run("read", str(script), "--print", "job.adapter.kind,job.sequence_length").out == ran.out
+
+
+def test_what_is_left_open_is_given_by_one_line() -> None:
+    command = "deepspeed --num_gpus 2 train.py --model_name_or_path google-bert/bert-base-uncased --fp16 --use_peft"
+    ran = run("fit", "v100", command, "--gpus", "2")
+    assert "all of them: --seq 512 --rank 16" in ran.err  # BERT has positions for 512 tokens
