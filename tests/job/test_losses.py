@@ -315,6 +315,37 @@ def test_a_classification_makes_a_classifier_of_a_causal_model(model: str) -> No
     assert job(model=model, loss="classification", frozen=["norms"]).frozen == ("norms",)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("BAAI/bge-m3", "BAAI/bge-reranker-large", "all-MiniLM-L6-v2", "Alibaba-NLP/gte-Qwen2-1.5B-instruct"),
+        *("Qwen/Qwen3-Embedding-0.6B", "sentence-transformers/all-distilroberta-v1"),
+    ],
+)
+def test_an_embedding_model_or_a_reranker_predicts_no_tokens(model: str) -> None:
+    keys: dict[str, Any] = {"model": model, "sequence_length": 128, "micro_batch_size": 2}
+    one = job(**keys, activation_checkpointing="none")
+    assert (one.model.task, one.loss) == ("cls", "standard")
+    assert any("a pair of texts counts as two" in warning for warning in one.warnings)
+    whole = job(**keys, activation_checkpointing="none", loss="standard")
+    assert whole.model.task in ("mlm", "lm")
+    assert answer(one).peak.allocated_bytes < answer(whole).peak.allocated_bytes
+
+
+@pytest.mark.parametrize(
+    "model", ["qwen3-0.6b", "bert-base", "NousResearch/Meta-Llama-3-8B", "google-bert/bert-base-cased"]
+)
+def test_other_models_keep_the_head_of_their_profile(model: str) -> None:
+    assert job(model=model, sequence_length=128).model.task != "cls"
+
+
+def test_the_score_of_a_causal_model_stays_whole_beside_quantized_weights() -> None:
+    one = job(model="llama-3.2-1b", loss="classification", sequence_length=64, **QLORA)
+    assert (one.model.task, one.quantization) == ("cls", "nf4")
+    assert job(model="Qwen/Qwen3-Embedding-0.6B", sequence_length=64, **QLORA).model.task == "cls"
+    assert job(model="BAAI/bge-m3", sequence_length=64, **QLORA).model.task == "mlm"  # whose classifier is quantized
+
+
 def test_what_has_no_classification_head() -> None:
     for model in ("t5-base", "chatglm3-6b"):
         assert "loss: classification needs a model with a classification head" in refused(

@@ -70,7 +70,7 @@ ROWS = {
     "galore": 161,
     "master": 36,
     "pairs": 462,
-    "quantized": 189,
+    "quantized": 199,
     "losses_more": 536,
     "half_logits": 56,
     "returned": 24,

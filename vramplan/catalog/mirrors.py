@@ -22,6 +22,7 @@ class Mirror(NamedTuple):
 
     model: str  # the name of a profile
     source: str  # the title of what says so
+    is_of_texts: bool = False  # an embedding model, or a reranker: it has no logits over a vocabulary
 
 
 @once
@@ -37,16 +38,17 @@ def load_mirrors(path: Path | str) -> dict[str, Mirror]:
     for group in fields.mappings("mirrors"):
         group.reject_unknown(("model", "source", "repositories"))
         model, source = group.text("model"), group.text("source")
-        title = None
+        title, is_of_texts = None, False
         if sources is not None and source in sources.names:
             entry = sources.fields(source)
             title = None if entry is None else entry.text("title")
+            is_of_texts = entry is not None and bool(entry.boolean("of_texts"))
         if title is None:
             group.problem("source", f"{source or 'none'} is not among the sources")
         for repository in group.texts("repositories") or ():
             if repository.lower() in found:
                 group.problem("repositories", f"{repository} is there twice")
-            found[repository.lower()] = Mirror(model or "", title or "")
+            found[repository.lower()] = Mirror(model or "", title or "", is_of_texts)
     fields.sink.raise_all()
     return found
 
@@ -57,6 +59,12 @@ def mirror_without_owner(name: str, dirs: Sequence[Path] = ()) -> Mirror | None:
     tables = [load_mirrors(folder / FILE) for folder in locate.searched(dirs) if (folder / FILE).is_file()]
     found = [one for table in tables for repository, one in table.items() if repository.endswith(end)]
     return found[0] if len({one.model for one in found}) == 1 else None
+
+
+def is_of_texts(name: str, dirs: Sequence[Path] = ()) -> bool:
+    """Whether the table has a name as that of an embedding model or a reranker."""
+    mirror = mirror_of(name, dirs) if "/" in name else mirror_without_owner(name, dirs)
+    return mirror is not None and mirror.is_of_texts
 
 
 def mirror_of(name: str, dirs: Sequence[Path] = ()) -> Mirror | None:

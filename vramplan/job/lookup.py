@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,10 @@ _MEASURED = (
 _RATES = ("fp32", "fp16", "bf16_rate", "fp8_rate")
 
 
+OF_TEXTS = re.compile(r"(^|[/_-])(bge|e5|gte|colbert\w*|\w*embed\w*|rerank\w*)(?=[_.-]|$)")
+"""What the name of an embedding model or of a reranker has."""
+
+
 class Catalog:
     """The profiles of one run, each read once: a file of 300 jobs names a dozen. InputError for no such folder."""
 
@@ -62,6 +67,13 @@ class Catalog:
     def model(self, name: str) -> tuple[ModelShape, Told]:
         """`models.find_model`, and what is to be told of where it was found."""
         return self._once(self._models, name, lambda: models.find_model(name, self.dirs, base_dir=self.base_dir))
+
+    def is_of_texts(self, name: str, told: Told) -> bool:
+        """Whether a name is that of an embedding model or a reranker, by its words or by what was `told` of it."""
+        if OF_TEXTS.search(name.lower()):
+            return True
+        is_copy = any(one.key == "model" for one in told)
+        return is_copy and bool(imported("vramplan.catalog.mirrors:is_of_texts")(name, self.dirs))
 
     def models_of_size(self, count: str) -> str | None:
         """Names of models with so many parameters, as in `7b`; None where there is none."""

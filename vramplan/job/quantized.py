@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields
+from vramplan.job.classifiers import CAUSAL
 from vramplan.job.read import RawJob
 from vramplan.replay.models.capable import keeps_fp32, left_unquantized, no_int8, no_quantization
 from vramplan.replay.techniques.adapters import GPTQ
@@ -71,7 +73,7 @@ def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, to
     if apart:
         basis = "Transformers bounds their weights itself, and a step ends in an error where they are quantized too"
         told.append(Assumption("quantization", f"not of {', '.join(apart)} (llm_int8_skip_modules)", basis))
-    if model is not None and model.task == "cls":
+    if model is not None and model.task == "cls" and MODEL_TYPES[model.transformers_model_type].tasks[0] != CAUSAL:
         message = f"{given} would quantize the classifier, which then cannot be trained"
         fields.refuse("quantization", message, hint="leave it out")
     if raw.ema:

@@ -98,7 +98,7 @@ class Resolver:
             return None
         try:
             if isinstance(given, str):
-                shape, taken = self._for_classes(*self.catalog.model(given))
+                shape, taken = self._for_texts(given, *self._for_classes(*self.catalog.model(given)))
                 self.written = next((one for one in taken if one.key == "quantization"), None)
                 taken = tuple(one for one in taken if one is not self.written)
             else:
@@ -154,6 +154,22 @@ class Resolver:
             return shape, taken
         why = f"the loss is a classification, with {shape.classes} classes"
         # the declared count is of the other head
+        return shape._replace(task="cls", declared_parameters=None), (*taken, Assumption("model.task", "cls", why))
+
+    def _for_texts(
+        self, name: str, shape: ModelShape, taken: tuple[Assumption, ...]
+    ) -> tuple[ModelShape, tuple[Assumption, ...]]:
+        """An embedding model or a reranker makes one vector or number of a text where the job names no loss."""
+        if self.raw.loss is not None or shape.task not in ("mlm", "lm") or not self.catalog.is_of_texts(name, taken):
+            return shape, taken
+        is_lost = shape.task == "mlm" and self.raw.quantization is not None  # the classifier would be quantized too
+        if is_lost or not classifies(shape.transformers_model_type):
+            return shape, taken
+        why = f"{name} makes vectors or scores of texts, and is not trained to predict tokens"
+        self.warnings.append(
+            f"{name} is judged with a classifier's head in the place of its own: of embeddings a pair of texts counts "
+            "as two of the micro-batch (--loss standard: with the head that predicts tokens)"
+        )
         return shape._replace(task="cls", declared_parameters=None), (*taken, Assumption("model.task", "cls", why))
 
     def _for_a_score(

@@ -34,6 +34,7 @@ from vramplan.replay.techniques.adapters import (
     CLASSIFIERS,
     GPTQ,
     LORA_PARTS,
+    SCORE,
     UNQUANTIZED,
     is_saved_as,
     leaf,
@@ -376,7 +377,7 @@ class _Adapter:
                 message = f"{shown(word)} is tied to {other} of {model.name}, and PEFT would untie them, which is not"
                 fields.refuse("modules_to_save", f"{message} modelled {self.no_copies()}", hint="leave it out")
             elif self.raw.quantization is not None and any(
-                is_saved_as(name, word) for name in self.names.linears if name not in UNQUANTIZED
+                is_saved_as(name, word) for name in self.names.linears if name not in (*UNQUANTIZED, SCORE)
             ):
                 message = f"{shown(word)} is quantized and cannot be trained"
                 fields.refuse("modules_to_save", message, hint="name embeddings, heads or norms")

@@ -14,11 +14,20 @@ from vramplan.replay.operators.indexing import index_rows_of
 from vramplan.replay.tensors import BOOL, INT32, INT64, Tensor
 
 
+class Score(Linear):
+    """The head, whose weight is the last one that the model names: Transformers never quantizes it.
+
+    Source: transformers 5.23, quantizers/base.py, get_keys_to_not_convert.
+    """
+
+    quantizes = False
+
+
 def classify(hidden: Tensor, labels: Tensor, recipe: Recipe) -> Output:
     """The head `score`, the last token that is no padding, and the loss over the classes."""
     tape, (batch, length, width) = hidden.tape, hidden.shape
     with tape.building(HEAD):
-        score = Linear(tape, "score", width, recipe.shape.classes, recipe.weight_dtype, bias=False)
+        score = Score(tape, "score", width, recipe.shape.classes, recipe.weight_dtype, bias=False)
     _logits = score(hidden)
     differs = tape.new("ne", (batch, length), BOOL, True)
     _non_pad_mask = tape.new("to", (batch, length), INT32, True)

@@ -25,7 +25,8 @@ ALL_LINEAR = "all-linear"
 GPTQ = "gptq-int4"
 LORA_PARTS = ("lora_A", "lora_B")  # of which one may be frozen: LoRA-FA trains the second alone (arXiv:2308.03303)
 OWN = "adapter"  # the part of a model that an adapter's weights belong to
-CLASSIFIERS = ("classifier", "score")
+SCORE = "score"  # of causal models, which Transformers leaves whole as the last weight that a model names
+CLASSIFIERS = ("classifier", SCORE)
 """Heads that are linear layers: no targets of all-linear, though bitsandbytes takes them.
 
 Source: peft 0.21.2, peft_model.py, PeftModelForSequenceClassification; utils/constants.py, SEQ_CLS_HEAD_NAMES.
