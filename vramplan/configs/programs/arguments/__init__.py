@@ -109,6 +109,9 @@ def length(file: TrainingFile) -> None:
     sheet, meaning = file.sheet, file.meaning
     if "sequence_length" in meaning.job:
         return  # of a script with a length of its own
+    shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
+    if shape is not None and shape.task == "image":
+        return
     both = all(sheet.given(key) for key in ("max_prompt_length", "max_completion_length"))  # of Unsloth's length a part
     if file.is_trl and losses.task_of(file) in losses.SAMPLED and (both or not sheet.given("max_seq_length")):
         sheet.get("max_seq_length")

@@ -4,7 +4,8 @@ Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train*.py; QwenLM/Qwen (2df8e
 (0fcc3d0), finetune/finetune.py; artidoro/qlora (7f4e95a), qlora.py; ymcui/Chinese-LLaMA-Alpaca-2 (2a334d1),
 scripts/training/run_clm_pt_with_peft.py and run_clm_sft_with_peft.py; OptimalScale/LMFlow (f3597dba),
 src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py; huggingface/peft, examples/sft/train.py and
-utils.py; allenai/open-instruct (d6818cf3^), open_instruct/finetune_trainer.py.
+utils.py; allenai/open-instruct (d6818cf3^), open_instruct/finetune_trainer.py; huggingface/transformers 5.23.0,
+examples/pytorch: text-classification, question-answering, summarization and translation.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.arguments import chat_loops, llava
-from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
+from vramplan.configs.programs.arguments.keys import CLASSIFIER, OF_PEFT, TABLE
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.written import Written
 from vramplan.tuples import NamedTuple
@@ -170,6 +171,17 @@ def _longlora(sheet: Sheet, meaning: Meaning) -> None:
         meaning.lack("trainable_params", f"{trained} is trained beside the adapter, and the adapter alone is counted")
     for key in ("use_full_attn", "trainable_params"):
         sheet.get(key)
+
+
+def _classifies(sheet: Sheet, meaning: Meaning) -> None:
+    """The model is an AutoModelForSequenceClassification."""
+    _put(sheet, CLASSIFIER, True, "program")
+
+
+def _answers(sheet: Sheet, meaning: Meaning) -> None:
+    """The model is an AutoModelForQuestionAnswering, whose head has two numbers for each token."""
+    _classifies(sheet, meaning)
+    meaning.note("the head of a classification of texts is counted in the place of that for answers")
 
 
 def _bits(sheet: Sheet, key: str, default: int) -> int:
@@ -401,6 +413,24 @@ SCRIPTS = (
             "gradient_checkpointing": True,
         },
         _qlora,
+    ),
+    TrainerScript(
+        "Transformers' classification of texts",
+        ("run_glue.py", "run_xnli.py", "run_classification.py"),
+        defaults={"max_seq_length": 128},
+        settle=_classifies,
+    ),
+    TrainerScript(
+        "Transformers' run_glue_no_trainer.py",
+        ("run_glue_no_trainer.py",),
+        defaults={"max_length": 128},
+        settle=_classifies,
+    ),
+    TrainerScript("Transformers' run_qa.py", ("run_qa.py",), defaults={"max_seq_length": 384}, settle=_answers),
+    TrainerScript(
+        "Transformers' scripts of summaries and translations",
+        ("run_summarization.py", "run_translation.py"),
+        defaults={"max_source_length": 1024, "max_target_length": 128},
     ),
     TrainerScript(
         "DeepSpeed-Chat's main.py",
