@@ -51,6 +51,17 @@ def refused(*words: str) -> str:
         (("gpt2", "8", "h100"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
         (("gpt2", "8", "x", "h100", "--seq", "64"), ("-m", "gpt2", "-g", "h100", "--gpus", "8", "--seq", "64")),
         (("gpt2", "h100x8"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
+        (("gpt2", "8xa100", "80gb"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
+        (("gpt2", "-g", "A100", "80GB", "--gpus", "8"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
+        (("gpt2", "RTX", "4090", "--seq", "64"), ("-m", "gpt2", "-g", "rtx-4090", "--seq", "64")),
+        (("gpt2", "NVIDIA", "GeForce", "RTX", "4070", "Ti"), ("-m", "gpt2", "-g", "rtx-4070-ti")),
+        (("gpt2", "2x", "RTX", "3060", "12GB"), ("-m", "gpt2", "-g", "rtx-3060", "--gpus", "2")),
+        (("NVIDIA H200", "gpt2"), ("-m", "gpt2", "-g", "h200")),
+        ((*PLAIN, "x2"), (*PLAIN, "--gpus", "2")),
+        ((*PLAIN, "x", "4"), (*PLAIN, "--gpus", "4")),
+        (("Qwen2.5", "0.5B", "4090"), ("-m", "qwen2.5-0.5b", "-g", "rtx-4090")),
+        (("llama", "3.2", "1b", "v100"), ("-m", "llama-3.2-1b", "-g", "v100")),
+        (("gpt2", "v100", "--num_generations", "8", "--top-p", "0.9"), PLAIN),
         (("gpt2", "-g", "H100:8"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
         (("gpt2", "-g", "gpu:a100:4"), ("-m", "gpt2", "-g", "a100", "--gpus", "4")),
         (("gpt2", "-g", "l40s*4"), ("-m", "gpt2", "-g", "l40s", "--gpus", "4")),
@@ -261,12 +272,18 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("llama", "3.1", "8b", "-g", "a100"), "a model is one word: llama-3.1-8b"),
         (("gpt2", "v10"), "did you mean v100"),
         (("gpt2", "colab"), "--gpu t4"),
         (("gpt2", "k80", "--lora"), "--gpu '24 GiB'"),
         (("gpt2", "v10", "-g", "t4"), "a GPU is given as --gpu v10"),
         ((*PLAIN, "--deepspeed", "ds_config.json"), "give the file itself"),
+        (("gpt2", "M3", "Max"), "Apple's GPUs are not modelled"),
+        (("gpt2", "M2 Ultra 192GB"), "Apple's GPUs are not modelled"),
+        (("gpt2", "3060", "24GB"), "what is '24GB'?"),
+        (("gpt2", "a100", "2x"), "how many GPUs there are is --gpus 2"),
+        (("gpt2", "a100", "h100"), "vramplan compare -m gpt2 -g G,h100"),
+        ((*PLAIN, "--set", "micro_batch_size=4"), "an option replaces what a file says"),
+        (("-g", "3060", "--qlora"), "`vramplan compare -m A,B,C -g G` says which of several fit"),
         (("torchrun train.py --bf16 True", "t4"), "the pasted command: is of no training program"),
         (("t4", "--", "python", "train.py", "--bf16"), "the pasted command: is of no training program"),
         ((*PLAIN, "--grpo", "--vllm-gpu-memory-utilization", "0.3"), "--reserve SIZE"),
@@ -303,8 +320,6 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         ((*PLAIN, "--galore"), "--optimizer galore"),
         ((*PLAIN, "--lisa"), "--trained-blocks lisa:N"),
         ((*PLAIN, "--fsdp2"), "--sharding fsdp2"),
-        ((*PLAIN, "x2"), "how many GPUs there are is --gpus 2"),
-        ((*PLAIN, "x", "4"), "how many GPUs there are is --gpus 4"),
         ((*PLAIN, "--weight-dtype", "int8"), "--quantization int8"),
         ((*PLAIN, "--ppo"), "--loss standard"),
         ((*PLAIN, "--offload"), "(parameters, gradients, optimizer, activations)"),
@@ -403,3 +418,33 @@ def test_a_job_of_a_file_without_its_option(tmp_path: Path) -> None:
     assert "is a job file of vramplan already" in run("read", str(file)).err
     for command in ("check", "validate"):
         assert "a gate for one job without a file" in run(command, "-m", "gpt2", "-g", "v100").err
+
+
+def test_a_file_is_the_value_of_the_option_that_its_program_has(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    for words in (("--deepspeed", str(file)), (f"--deepspeed_config={file}",), (str(file),)):
+        found = job_of("gpt2", "4xa100", "--seq", "64", *words)["parallel"]
+        assert (found["sharding"], found["data"]) == ("zero2", 4)
+    assert job_of("gpt2", "4xa100", "--seq", "64", "--deepspeed", "zero2")["parallel"]["sharding"] == "zero2"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("largest", "4090", "--lora"), "vramplan compare -m A,B,C -g G"),
+        (("largest", "batch", "on", "v100"), "--max micro-batch"),
+        (("solve", "gpt2", "v100"), "--max sequence"),
+        (("what", "fits", "on", "a", "3060"), "vramplan fit -m M -g G"),
+        (("check", "jobs.yaml", "-g", "l40s"), "vramplan fit FILE#NAME -g G"),
+    ],
+)
+def test_what_is_asked_without_its_command_leads_to_it(words: tuple[str, ...], hint: str) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    assert hint in ran.err
+
+
+@pytest.mark.parametrize("key", ["peak_gib", "peak_memory_gb", "memory_bytes", "vram_gb"])
+def test_a_key_with_a_unit_of_its_own_leads_to_the_bytes(key: str) -> None:
+    assert "did you mean peak.device_bytes?" in refused(*PLAIN, "--print", key)

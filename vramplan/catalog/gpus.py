@@ -48,6 +48,11 @@ def list_gpus(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) ->
 _MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)
 
 
+# the size of a card behind its name
+_SIZE = re.compile(r"(?<=\S)[\s_-]+\(?(\d+)\s?(gi?b|g)\)?$", re.IGNORECASE)
+A_FEW_PERCENT = 0.05  # between a size that a shop writes and one of a data sheet: 141 and 144 GB
+
+
 def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
     """The profile of a name or an alias, also without the maker's words in front: `NVIDIA GeForce RTX 4090`."""
     found = locate.find("gpus", name, dirs, load_gpu_profile)
@@ -55,7 +60,15 @@ def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
     while found is None and (maker := _MAKERS.match(rest)):
         rest = rest[maker.end() :]
         found = locate.find("gpus", rest, dirs, load_gpu_profile)
-    return found
+    size = _SIZE.search(rest) if found is None else None
+    return found if size is None else _of_its_size(rest[: size.start()], int(size[1]), dirs)
+
+
+def _of_its_size(name: str, gib: int, dirs: Sequence[Path]) -> GpuProfile | None:
+    """The profile of a name that its own size stands behind, as in `RTX 3060 12GB`; None for another size."""
+    found = locate.find("gpus", name, dirs, load_gpu_profile)
+    memory = None if found is None else found.value("memory") or found.value("visible_memory")
+    return found if memory is not None and abs(memory / (gib << 30) - 1) < A_FEW_PERCENT else None
 
 
 def _local(name: str, dirs: Sequence[Path]) -> GpuProfile:

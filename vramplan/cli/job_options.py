@@ -75,7 +75,8 @@ def require(given: dict[str, Any], keys: Sequence[str] = ("model", "gpu")) -> No
 
 
 REQUIRED = {
-    "model": "a profile name, a profile file or a config.json; `vramplan models` lists the names",
+    "model": "a profile name, a profile file or a config.json; `vramplan models` lists the names, "
+    "and `vramplan compare -m A,B,C -g G` says which of several fit",
     "gpu": "a profile name, a profile file, a size as in '24 GiB', or local; `vramplan gpus` lists the names, "
     "and `vramplan compare -g all` looks for the cheapest that fits",
 }

@@ -69,6 +69,9 @@ OPTIONS = {
     "`vramplan compare -m A,B,C -g GPU` says which of several models fit": (
         *("largest", "largest-model", "max-model", "biggest", "biggest-model", "fits"),
     ),
+    "an option replaces what a file says, as in `vramplan fit FILE -g GPU --micro-batch 4`": (
+        *("set", "override", "overrides", "opts", "param"),
+    ),
     "--samples N says how many it has; nothing else of it matters": ("dataset", "data-path", "dataset-name"),
     "NO_COLOR=1 before the command turns colours off": ("no-color", "no-colour", "color", "colour", "nocolor"),
     "the sizes of a model belong to it: give a config.json, or a job file with model: {...}": (
@@ -126,6 +129,7 @@ NO_EFFECT = frozenset(
         *("overwrite-cache", "preprocessing-num-workers", "dataset-num-proc", "max-train-samples", "val-size"),
         *("deterministic", "random-seed", "init-seed", "exp-name", "experiment-name", "trust-remote-code", "use-wandb"),
         *("adam-beta-1", "adam-beta-2", "logging", "val-set-size", "pin-memory", "use-rslora", "bnb-4bit-quant-type"),
+        *("num-generations", "reward-funcs", "temperature", "top-p", "top-k", "beta", "epsilon", "reward-weights"),
     )
 )
 """Options of training programs, beside the Trainer's, that change neither memory nor the time of a step."""
@@ -181,6 +185,9 @@ COMMANDS = {
     "`vramplan fit -m M -g G --gpus auto` finds the fewest GPUs": (
         *("gpus-needed", "how-many", "how-many-gpus", "howmany", "min-gpus", "ngpus", "num-gpus"),
     ),
+    "`vramplan fit -m M -g G --max sequence` finds the largest, as do micro-batch, rank and layers": (
+        *("solve", "maximize", "maximise", "largest-fit"),
+    ),
     "`vramplan fit -m M -g G --max sequence` finds the longest sequence": (
         *("max-seq", "max-sequence", "longest", "max-length", "max-context", "context", "seq"),
     ),
@@ -206,7 +213,10 @@ KINDS = ("gpus", "models", "runtimes", "profiles")
 """Commands that list what there is."""
 
 SUBJECT = ("m", "g", "model", "gpu")
-OF_FILES = "a file has the jobs; `vramplan fit -m M -g G --strict` is a gate for one job without a file"
+OF_FILES = (
+    "a file has the jobs; `vramplan fit FILE#NAME -g G` judges one of them on another GPU, and "
+    "`vramplan fit -m M -g G --strict` is a gate for one job without a file"
+)
 
 
 def option(name: str, command: Any) -> str | None:
@@ -329,11 +339,10 @@ BEGINS_A_QUESTION = re.compile(
 
 
 def _question(text: str) -> str | None:
-    """The command that answers what was asked in plain words."""
+    """The command that answers what was asked in plain words, where they say what it is about."""
     if BEGINS_A_QUESTION.match(text) is None:
         return None
-    found = (meant for about, meant in ASKED if re.search(about, text))
-    return next(found, "`vramplan fit -m M -g G` says whether it fits: a model and a GPU")
+    return next((meant for about, meant in ASKED if re.search(about, text)), None)
 
 
 BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a", "the")
@@ -400,4 +409,6 @@ def command(name: str, behind: Sequence[str] = ()) -> str | None:
     for meant, words in COMMANDS.items():
         if word in words:
             return meant if " " in meant else f"did you mean {meant}?"
+    if BEGINS_A_QUESTION.match(" ".join((word, *behind))):
+        return "`vramplan fit -m M -g G` says whether it fits: a model and a GPU"
     return None

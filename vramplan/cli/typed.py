@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from vramplan.cli import named
@@ -143,6 +144,7 @@ class WordsReader:
         self.declared = names_of(command)
         self.idle: list[str] = []  # options that change nothing, as they were typed
         self.told: list[str] = []  # how something is read
+        self.subjects = [self.declared[one] for one in ("--model", "--gpu") if one in self.declared]
         self.takes_model = "--model" in self.declared and not any(
             one.param_type_name == "argument" for one in command.params
         )
@@ -162,11 +164,13 @@ class WordsReader:
                 break
             if word.startswith("-") and word.partition("#")[0] != "-":
                 found += self._option(word)
+                if found and found[-1].parameter in self.subjects and found[-1].value and self._behind():
+                    found[-1] = found[-1]._replace(value=self._whole(found[-1].value, found[:-1]))
             elif self.takes_model and (file := self._file(word)) is not None:
                 found.append(file)
             elif self.takes_model:
                 given = {one.parameter.name for one in found if one.parameter is not None}
-                word = self._with_its_gpu(word) if "model" in given else word
+                word = self._whole(word, found) if self._behind() else word
                 if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
                     found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
                     continue
@@ -179,7 +183,7 @@ class WordsReader:
                     found.append(TypedOption(self.declared["--model"], "--model", word))
                     continue
                 if "model" in given:
-                    found.append(self._a_gpu_it_seems(word, found))
+                    found.append(named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found))
                     continue
                 found.append(TypedOption(self.declared["--model"], "--model", word))
             else:
@@ -219,32 +223,16 @@ class WordsReader:
             return False
         return all(self.names_a_gpu(one, behind=behind) for one in word.split(","))
 
-    def _a_gpu_it_seems(self, word: str, found: list[TypedOption]) -> TypedOption:
-        """A second word that no GPU is called, as the GPU that it can only be: who reads it says what is near.
+    def _behind(self) -> list[str]:
+        """The next words that are no options, of which a name may have been made."""
+        return list(takewhile(lambda one: not one.startswith("-"), self.words[:MOST_PARTS]))
 
-        Raises UsageError where it may be something else.
-        """
-        model = next(str(one.value) for one in found if one.parameter and one.parameter.name == "model")
-        hint = named("vramplan.cli.meant:second_word")(model, word, self.words, self.command.name)
-        gpu = self.declared.get("--gpu")
-        is_named = any(one.parameter is gpu for one in found) or any(
-            self.declared.get(one.partition("=")[0], self.declared.get(one[:2])) is gpu for one in self.words
-        )
-        if hint is None and gpu is not None and not is_named and not any(letter.isspace() for letter in word):
-            return TypedOption(gpu, "--gpu", word)
-        shown = named("vramplan.options.flags:quoted")(word)
-        raise UsageError(
-            f"what is {word!r}?", hint=hint or f"the model is named already; a GPU is given as --gpu {shown}"
-        )
-
-    def _with_its_gpu(self, word: str) -> str:
-        """A number and the GPU behind it as one word: `8 h100`, `8 x h100`."""
-        called = named("vramplan.catalog.locate:shipped_called")
-        behind = self.words[1:] if self.words[:1] and self.words[0].lower() in TIMES else self.words
-        if not word.isdecimal() or not behind or called("gpus", word) or not called("gpus", behind[0]):
-            return word
-        del self.words[: len(self.words) - len(behind) + 1]
-        return f"{word}x{behind[0]}"
+    def _whole(self, word: str, found: list[TypedOption]) -> str:
+        """The name that a word begins, with the words behind it that belong to it."""
+        is_named = any(one.parameter is self.declared["--model"] for one in found)
+        count, whole = named("vramplan.cli.parted:joined")(word, self._behind(), is_model_named=is_named)
+        del self.words[:count]
+        return str(whole)
 
     def _is_another_model(self, word: str) -> bool:
         """Whether a second word without an option is one more model, where several may be compared."""
@@ -258,7 +246,12 @@ class WordsReader:
         name = word.strip() if counted is None else counted[1]
         if behind and (named("vramplan.job.keyed:is_size")(name) or name.lower() == ALL):
             return True
-        return named("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
+        called, rest = named("vramplan.catalog.locate:shipped_called"), name
+        while (found := called("gpus", rest)) is None and (maker := MAKERS.match(rest)):
+            rest = rest[maker.end() :]
+        if found is None and SIZED.search(rest):
+            found = named("vramplan.catalog.gpus:match_gpu")(rest)
+        return found is not None
 
     def _option(self, word: str) -> list[TypedOption]:
         spelling, equals, value = word.partition("=")
@@ -280,6 +273,11 @@ class WordsReader:
         plain = spelling.lower().replace("_", "-")
         if plain in self.declared and plain != spelling:
             return [self._of(self.declared[plain], spelling, plain, given)]
+        if plain in WITH_A_FILE and "--config" in self.declared:
+            file = given if given is not None else next(iter(self.words), "")
+            if _is_file(file):
+                self.words = self.words if given is not None else self.words[1:]
+                return [TypedOption(self.declared["--config"], spelling, file, "--config")]
         other = other_names(self.command).get(plain)
         if other is not None:
             read = self._of(self.declared[other], spelling, other, given)
@@ -435,8 +433,13 @@ def _is_file(word: str) -> bool:
     return _FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
 
 
+MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)  # as vramplan.catalog.gpus has it
+SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card with its own size behind it
+MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070 Ti`
 TIMES = ("x", "*", "\u00d7")
 HELPS = ("--help", "-h")
+WITH_A_FILE = ("--deepspeed", "--deepspeed-config", "--ds-config", "--config-file", "--accelerate-config", "--yaml")
+"""Options of training programs whose value may be a file, which stands for itself here."""
 YES = "true"
 ALL = "all"  # of compare: each GPU whose rent is published
 SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter

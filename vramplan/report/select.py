@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -56,11 +57,14 @@ MEANT = {
     "run.wall_seconds": ("hours", "days", "duration", "eta"),
 }
 """Keys, and what people ask for who mean them."""
+_UNIT = re.compile(r"_([gm]i?b|bytes)$")
 
 
 def _meant(document: Mapping[str, Any], name: str) -> str | None:
     """A hint with the key that is meant, where the document has it."""
     word = name.lower().replace("-", "_")
+    bare = _UNIT.sub("", word)
+    word = word if bare == word else "memory" if "peak" in bare else bare
     there = {*document, *_paths(document, "")}
     return next((f"did you mean {key}?" for key, words in MEANT.items() if word in words and key in there), None)
 
