@@ -404,3 +404,23 @@ def test_what_stays_in_16_bits_beside_quantized_layers_can_have_few(model: str, 
     assert any(re.search(r"\bstays? in 16 bits", one) for one in result.warnings)
     found = next(one for one in result.remedies or () if keys.items() <= one.change.items())
     verify_one(job, result, found)
+
+
+def test_flat_parameters_are_offered_where_most_devices_would_have_no_expert() -> None:
+    """fully_shard cuts the tensor of all experts by its first size, so that four of sixteen devices have one each."""
+    model = {"family": "mixtral", "name": "m", "layers": 4, "hidden_size": 1024, "attention_heads": 16}
+    model |= {"intermediate_size": 3584, "vocabulary_size": 1000, "experts": {"count": 4, "active": 2}}
+    keys: dict[str, Any] = {"model": model, "sequence_length": 256, "micro_batch_size": 1, "weight_dtype": "fp32"}
+    keys |= {
+        "gpu": {**CARD, "memory": "2500 MiB"},
+        "activation_checkpointing": "full",
+        "gradient_accumulation_steps": 1,
+    }
+    keys |= {"parallel": {"data": 16, "sharding": "fsdp"}}
+    result = fit(**keys)
+    assert result.verdict == "does-not-fit"
+    found = [one for one in result.remedies or () if one.change == {"parallel": {"fsdp_version": 1}}]
+    assert [one.costs for one in found] == ["nothing"]
+    verify_one(keys, result, found[0])
+    even = fit(**{**keys, "parallel": {"data": 4, "sharding": "fsdp"}})
+    assert all(one.change != {"parallel": {"fsdp_version": 1}} for one in even.remedies or ())

@@ -8,7 +8,7 @@ from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.candidate import NUMBERS, Candidate
 from vramplan.results import NOTHING
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob
-from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES, is_fsdp
 
 OF_DDP = ("parallel.gradient_as_bucket_view",)
 OF_FSDP = ("parallel.no_sync", "parallel.fsdp_version", "parallel.reduce_dtype", "parallel.fsdp_units")
@@ -67,6 +67,10 @@ def _sharing(base: ResolvedJob) -> Iterator[Candidate]:
         half = "fp16" if base.precision.endswith("fp16") else "bf16"
         words = f"none: weights are gathered in {half}, as FSDP's mixed-precision policy does"
         yield Candidate({"precision": f"fsdp-{half}"}, NOTHING, words, resets=NUMBERS)
+    experts = base.model.experts
+    if is_fsdp(sharding.kind) and sharding.version == 2 and experts is not None and experts.routed < sharding.shards:
+        words = "none: flat parameters are shared evenly, where fully_shard gives a device whole experts or none"
+        yield Candidate({"parallel": {"fsdp_version": 1}}, NOTHING, words)
     if not is_replicated(base):
         return
     yield from planning_of(base).shared_states(base)
