@@ -52,7 +52,7 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
     [
         (("fit", "gpt2", "-g", "v100", "-o", "json"), "--format json"),
         (("fit", "gpt2", "-g", "v100", "--output", "out.json"), "> FILE"),
-        (("fit", "gpt2", "-g", "v100", "--task", "cls"), "the task belongs to the model"),
+        (("fit", "gpt2", "-g", "v100", "--task", "ner"), "the task belongs to the model"),
         (("fit", "gpt2", "-g", "v100", "--cost"), "--tokens, --samples or --epochs"),
         (("fit", "gpt2", "-g", "v100", "--days", "3"), "--deadline 3d is a limit"),
         (("fit", "gpt2", "-g", "v100", "--full", "--lora"), "as --full and as --lora"),
@@ -84,7 +84,7 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("fit", "gpt2", "-g", "cuda:0"), "--gpu local"),
         (("fit", "gpt2", "-g", "-5 GiB"), "a size is digits and a unit"),
         (("fit", "gpt2", "-g", "t4,v100"), "`vramplan compare` takes a list"),
-        (("fit", "gpt2", "RTX 9999"), "--gpu 'RTX 9999'"),
+        (("fit", "gpt2", "RTX 9999"), "did you mean rtx-5090"),
         (("fit", "gpt2"), "`vramplan compare -g all` looks for the cheapest that fits"),
         (("fit", "gpt2", "-g", "8xv100", "--fsdp", "--zero", "3"), "as --fsdp and as --zero 3"),
         (("timeline", "gpt2", "-g", "v100", "--json"), "--format json prints it"),

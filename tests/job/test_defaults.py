@@ -125,6 +125,15 @@ def test_each_way_to_load_is_told(keys: dict[str, Any], dtype: str, reason: str)
     assert made.half_weights == (dtype != "fp32")
 
 
+def test_an_unknown_element_type_is_told_where_the_weights_are_most() -> None:
+    """Beside an adapter, where whole weights in fp32 may be what does not fit."""
+    said = "--weight-dtype bf16 where it has 16 bits"
+    assert any(said in one for one in job(UNKNOWN, **LORA).warnings)
+    for keys in ({}, QLORA, {**LORA, "weight_dtype": "fp32"}, {**LORA, "weight_dtype": "bf16"}):
+        assert not any(said in one for one in job(UNKNOWN, **keys).warnings)
+    assert not any(said in one for one in job("qwen2.5-0.5b", **LORA).warnings)
+
+
 @pytest.mark.parametrize("precision", ["pure-bf16", "mixed-bf16", "fp8"])
 def test_a_precision_that_says_it_is_left_alone(precision: str) -> None:
     made = job("llama-3.2-1b", precision=precision)

@@ -212,6 +212,7 @@ COMMANDS = {
 KINDS = ("gpus", "models", "runtimes", "profiles")
 """Commands that list what there is."""
 
+OF_GATES = ("check", "validate")
 SUBJECT = ("m", "g", "model", "gpu")
 OF_FILES = (
     "a file has the jobs; `vramplan fit FILE#NAME -g G` judges one of them on another GPU, and "
@@ -223,7 +224,8 @@ def option(name: str, command: Any) -> str | None:
     """What to do instead of an option that the command does not have; None where nothing better is known."""
     word = name.lstrip("-")
     declared = {one for parameter in command.params for one in parameter.opts}
-    if word in SUBJECT and any(one.param_type_name == "argument" for one in command.params):
+    takes_files = "--model" not in declared and any(one.param_type_name == "argument" for one in command.params)
+    if takes_files and command.name in OF_GATES and (word in SUBJECT or _has_it("fit", f"--{word}")):
         return OF_FILES
     for meant, words in OPTIONS.items():
         if word in words:
@@ -235,6 +237,12 @@ def option(name: str, command: Any) -> str | None:
     if "--runtime" in declared and word.removeprefix("use-") in OTHER_RUNTIMES:
         return OTHER_RUNTIMES[word.removeprefix("use-")]
     return _value(word, declared)
+
+
+def _has_it(called: str, name: str) -> bool:
+    """Whether a command has an option, under any name."""
+    found = named("vramplan.cli.commands:build")(called)
+    return name in {**names_of(found), **other_names(found), **shortcuts(found)}
 
 
 def one_setting(name: str, command: Any) -> tuple[str, str] | None:
@@ -345,13 +353,13 @@ def _question(text: str) -> str | None:
     return next((meant for about, meant in ASKED if re.search(about, text)), None)
 
 
-BETWEEN = ("on", "with", "using", "for", "in", "and", "vs", "versus", "at", "a", "the")
-"""Words of a sentence, which no model and no GPU is called."""
+TIES = ("and", "vs", "vs.", "versus", "or")
+"""Words between two that are compared, which no model and no GPU is called."""
 
 
 def second_word(model: str, word: str, behind: list[str], command_name: str) -> str | None:
     """What a second word may be, with others `behind` it, as more of the model's name; None where it is a GPU's."""
-    if word.lower() in BETWEEN:
+    if word.lower() in TIES:
         return f"leave {word!r} out: vramplan {command_name} MODEL GPU, with 8xh100 for eight of them"
     several: tuple[tuple[Kind, str], ...] = (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}"))
     for kind, options in several:

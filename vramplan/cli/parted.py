@@ -41,7 +41,8 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: Sequence[TypedOption])
     is_named = any(one.parameter is gpu for one in found) or any(
         reader.declared.get(one.partition("=")[0], reader.declared.get(one[:2])) is gpu for one in reader.words
     )
-    is_name = not any(letter.isspace() for letter in word) or out_of("gpus", word) is not None
+    is_phrase = any(letter.isspace() for letter in word) and not any(letter.isdigit() for letter in word)
+    is_name = not is_phrase or out_of("gpus", word) is not None
     if hint is None and gpu is not None and not is_named and is_name:
         return TypedOption(gpu, "--gpu", word)
     raise UsageError(

@@ -170,6 +170,8 @@ class WordsReader:
                 found.append(file)
             elif self.takes_model:
                 given = {one.parameter.name for one in found if one.parameter is not None}
+                if "model" in given and word.lower() in PLACES and self._behind():
+                    continue
                 word = self._whole(word, found) if self._behind() else word
                 if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
                     found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
@@ -433,6 +435,7 @@ def _is_file(word: str) -> bool:
     return _FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
 
 
+PLACES = ("on", "with", "using", "for", "in", "at", "a", "the")  # of a sentence, before its GPU
 MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)  # as vramplan.catalog.gpus has it
 SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card with its own size behind it
 MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070 Ti`

@@ -102,6 +102,8 @@ def load_weights(resolver: Resolver, model: ModelShape | None, precision: str) -
         return
     if why is None:
         why = f"not {own}, as {runtime.name} loads it: {resolver.given_up['weight_dtype']}"
+    elif own is None and raw.adapter is not None and raw.quantization is None and not raw.from_scratch:
+        resolver.warnings.append(f"{why}, and fp32 is counted: --weight-dtype {half} where it has 16 bits")
     resolver.assume("weight_dtype", "fp32", why)
 
 

@@ -102,6 +102,14 @@ SHORTCUTS = (
         metavar="ZERO",
         value=r"zero[-_]?[123]|(?:zero[-_])?stage[-_]?[123]",
     ),
+    Shortcut(
+        ("--task", "--task-type", "--model-task"),
+        ("--loss", "classification"),
+        "Same as --loss classification.",
+        MODEL,
+        metavar="TASK",
+        value=r"(?:text[-_]|sequence[-_])?classification|seq(?:uence)?[-_]cls|cls",
+    ),
     Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),
     Shortcut(
         ("--zero", "--zero-stage", "--deepspeed-stage"),

@@ -78,6 +78,7 @@ SUBJECT_ROWS = (
             "--block-size",
             "--cutoff-len",
             "--model-max-length",
+            "--max-source-length",
         ),
         thousands=1024,
         panel=MODEL,
