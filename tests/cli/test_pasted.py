@@ -83,3 +83,22 @@ def test_what_is_left_open_is_given_by_one_line() -> None:
     command = "deepspeed --num_gpus 2 train.py --model_name_or_path google-bert/bert-base-uncased --fp16 --use_peft"
     ran = run("fit", "v100", command, "--gpus", "2")
     assert "all of them: --seq 512 --rank 16" in ran.err  # BERT has positions for 512 tokens
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (
+            "tune run lora_finetune_single_device --config llama3_2/3B_lora batch_size=4",
+            "tune cp llama3_2/3B_lora own.yaml",
+        ),
+        ("tune run lora_finetune_single_device --config my/3B_lora.yaml", "give that file beside it"),
+        ("axolotl train https://x.org/lora-1b.yml", "curl -LO https://x.org/lora-1b.yml"),
+    ],
+)
+def test_a_file_that_is_not_here_is_named_with_how_to_get_it(command: str, hint: str) -> None:
+    assert hint in run("fit", "h100", "--", *command.split()).err
+
+
+def test_a_script_behind_variables_is_a_command() -> None:
+    assert "the pasted command" in run("fit", "h100", "NGPU=8", "./run_train.sh").err

@@ -48,6 +48,8 @@ def _command(reader: WordsReader, word: str) -> list[str]:
 def _starts_a_program(words: Sequence[str]) -> bool:
     """Whether the words start a program, behind variables that are set for it."""
     rest = [word for word in words if _ASSIGNED.fullmatch(word) is None]
+    if len(rest) < len(words) and rest and rest[0].endswith(".sh"):
+        return True
     return len(rest) > 1 and MAY_BE_PASTED.fullmatch(rest[0]) is not None
 
 

@@ -126,7 +126,9 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
     command = reading.started_by(text, file)
     if command is not None:
         program, started = command
-        found = {} if started.config is None else _named_by("--config", started.config, find)
+        named_file = started.config
+        how = None if named_file is None else program.how_to_get(str(named_file.value))
+        found = {} if named_file is None else _named_by("--config", named_file, find, how)
         written = started.over(found)
         told = reading.looped(started.loops)
         if started.others:

@@ -318,8 +318,19 @@ class Program(NamedTuple):
     started: Callable[[Sequence[Argument], Script, str], Launched | None] = lambda words, script, file: None
     """What the words of one command of a script in a file start, None where it is not this program."""
 
+    copies: str | None = None
+    """The command that writes a file which it brings with it, `{}` for its name: such a file has no ending."""
+
     on_platform: Callable[[Mapping[str, Written], str], Launched | None] = lambda written, file: None
     """What the specification of a run on a platform starts, None where it is none of this program."""
+
+    def how_to_get(self, name: str) -> str | None:
+        """How to come to a file that the program brings with it, or that stands on a page."""
+        if re.match(r"https?://", name):
+            return f"nothing is downloaded: fetch it with curl -LO {name}, and name the file"
+        if self.copies is None or not re.fullmatch(r"[\w/-]+", name):
+            return None
+        return f"{self.name} brings it with it: {self.copies.format(name)} writes the file to name"
 
 
 def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], list[Problem]]:

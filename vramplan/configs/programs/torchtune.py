@@ -407,4 +407,5 @@ PROGRAM = Program(
     recognise,
     started=started,
     prepared=prepared,
+    copies="tune cp {} own.yaml",
 )
