@@ -290,6 +290,7 @@ def test_advice_says_which_numbers_were_looked_at_and_how_they_share() -> None:
     none = run("scale", "-m", "llama-3.1-8b", "-g", "t4", "--gpus", "1,2").out
     assert "\nnone of them fits\n" in none
     assert "no run on these numbers of GPUs fits with fsdp" in none
+    assert "--gpus 4,8 beside" in none.replace("\n", " ")
 
 
 def test_advice_stops_at_the_last_number_that_is_worth_it_and_names_the_next() -> None:
