@@ -55,7 +55,7 @@ OPTIONS = {
         *("parallel", "parallelism", "distributed", "dist", "sharded", "shard", "multi-gpu"),
     ),
     "--emit PROGRAM": ("export", "write", "generate-config", "gen-config", "write-config", "to"),
-    "--reserve SIZE keeps free what vLLM takes of each GPU beside training": (
+    "--reserve SIZE keeps free what vLLM takes of each GPU beside training; with GPUs of its own it takes none": (
         *("vllm-gpu-memory-utilization", "vllm-memory", "use-vllm", "colocate", "vllm-mode", "vllm-colocate"),
     ),
     "--reserve SIZE is memory that is kept free": ("margin", "headroom", "safety", "safety-margin", "buffer"),
