@@ -50,7 +50,6 @@ _MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNOREC
 
 # the size of a card behind its name
 _SIZE = re.compile(r"(?<=\S)[\s_-]+\(?(\d+)\s?(gi?b|g)\)?$", re.IGNORECASE)
-A_FEW_PERCENT = 0.05  # between a size that a shop writes and one of a data sheet: 141 and 144 GB
 
 
 def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
@@ -64,11 +63,11 @@ def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
     return found if size is None else _of_its_size(rest[: size.start()], int(size[1]), dirs)
 
 
-def _of_its_size(name: str, gib: int, dirs: Sequence[Path]) -> GpuProfile | None:
+def _of_its_size(name: str, size: int, dirs: Sequence[Path]) -> GpuProfile | None:
     """The profile of a name that its own size stands behind, as in `RTX 3060 12GB`; None for another size."""
     found = locate.find("gpus", name, dirs, load_gpu_profile)
     memory = None if found is None else found.value("memory") or found.value("visible_memory")
-    return found if memory is not None and abs(memory / (gib << 30) - 1) < A_FEW_PERCENT else None
+    return found if memory is not None and memory in (size << 30, size * 10**9) else None
 
 
 def _local(name: str, dirs: Sequence[Path]) -> GpuProfile:
