@@ -100,5 +100,10 @@ def test_a_file_that_is_not_here_is_named_with_how_to_get_it(command: str, hint:
     assert hint in run("fit", "h100", "--", *command.split()).err
 
 
+def test_the_name_of_a_launcher_alone_starts_nothing() -> None:
+    assert "it is a value of --runtime" in run("fit", "gpt2", "v100", "deepspeed", "--zero", "3").err
+    assert "the pasted command" in run("fit", "v100", "deepspeed", "--num_gpus", "1", "train.py", "--bf16").err
+
+
 def test_a_script_behind_variables_is_a_command() -> None:
     assert "the pasted command" in run("fit", "h100", "NGPU=8", "./run_train.sh").err

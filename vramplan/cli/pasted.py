@@ -13,6 +13,7 @@ from vramplan.errors import UsageError
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*=)(.*)", re.DOTALL)
 _OPTION = re.compile("--[a-z]")
 GPU = ("-g", "--gpu")
+MODULES, SCRIPTS = ("-m", "--module"), (".py", ".sh")  # what a launcher starts, behind its own options
 
 
 def pasted(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list[TypedOption]:
@@ -50,7 +51,9 @@ def _starts_a_program(words: Sequence[str]) -> bool:
     rest = [word for word in words if _ASSIGNED.fullmatch(word) is None]
     if len(rest) < len(words) and rest and rest[0].endswith(".sh"):
         return True
-    return len(rest) > 1 and MAY_BE_PASTED.fullmatch(rest[0]) is not None
+    if len(rest) < 2 or MAY_BE_PASTED.fullmatch(rest[0]) is None:
+        return False
+    return not rest[1].startswith("-") or any(word in MODULES or word.endswith(SCRIPTS) for word in rest[1:])
 
 
 def _gpu_behind(words: list[str], names_a_gpu: Callable[[str], bool]) -> str | None:
