@@ -105,5 +105,10 @@ def test_the_name_of_a_launcher_alone_starts_nothing() -> None:
     assert "the pasted command" in run("fit", "v100", "deepspeed", "--num_gpus", "1", "train.py", "--bf16").err
 
 
+def test_a_script_of_unknown_arguments_leads_to_the_options_that_say_the_same() -> None:
+    said = run("fit", "t4", "--", "python", "finetune.py", "--base_model", "gpt2", "--own_batch", "4").err
+    assert "say what it runs: vramplan fit MODEL GPU --seq N --micro-batch N" in said
+
+
 def test_a_script_behind_variables_is_a_command() -> None:
     assert "the pasted command" in run("fit", "h100", "NGPU=8", "./run_train.sh").err

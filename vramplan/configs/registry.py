@@ -108,6 +108,10 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
     if best[0] < ENOUGH and other is not None:
         raise InputError([_foreign(other, file)])
     if best[0] < ENOUGH:
+        if "program" in keys:  # a command, whose arguments are those of its script
+            hint = (
+                f"say what it runs: vramplan fit MODEL GPU --seq N --micro-batch N, and --lora where it is; or {hint}"
+            )
         raise InputError([Problem("is of no training program that is known here", file=file, hint=hint)])
     if best[0] == second[0]:
         message = f"may be of {best[1]} or of {second[1]}"
