@@ -291,3 +291,35 @@ def test_a_file_that_leaves_its_model_out_is_told_by_what_is_trained_and_how() -
     assert "model" in found.open
     with pytest.raises(InputError, match="of no training program"):
         meant("stage: sft\ntemplate: qwen\ncutoff_len: 64\n", "chat.yaml")
+
+
+def test_an_adapter_that_is_trained_on_has_its_own_rank() -> None:
+    text = BASE + "adapter_name_or_path: saves/sft\n"
+    assert "whose own rank" in meant(text, "a.yaml").unmodelled["adapter_name_or_path"]
+    assert "adapter_name_or_path" not in meant(text + "create_new_adapter: true\n", "a.yaml").unmodelled
+
+
+def test_a_sample_that_several_processes_share_in_the_fork_of_360() -> None:
+    found = meant(BASE + "sequence_parallel_size: 4\nsequence_parallel_mode: ulysses\n", "a.yaml", devices=8)
+    assert found.job["parallel"]["context"] == 4
+    assert "a ring is counted" in found.unmodelled["sequence_parallel_mode"]
+    assert "sequence_parallel_mode" not in meant(BASE + "sequence_parallel_size: 4\n", "a.yaml").unmodelled
+
+
+@pytest.mark.parametrize(
+    ("lines", "context", "precision"),
+    [
+        ("dist_config: {name: fsdp2, cp_mode: ulysses, cp_size: 2}\nbf16: false\n", 2, "fsdp-bf16"),  # of April 2026
+        ("dist_config: {name: fsdp2, mixed_precision: fp32}\n", None, "fp32"),
+        ("dist_config: {name: fsdp2}\ncp_size: 2\nbf16: false\n", 2, "fp32"),
+    ],
+)
+def test_degrees_and_precision_below_dist_config(lines: str, context: int | None, precision: str) -> None:
+    holds(job(V1 + lines, "a.yaml"), parallel__context=context, precision=precision)
+
+
+def test_deepspeed_casts_adapters_over_quantized_weights_too() -> None:
+    lines = "quantization_bit: 4\nenable_liger_kernel: true\n"
+    zero = job(BASE + lines + "deepspeed: examples/deepspeed/ds_z2_config.json\n", "a.yaml")
+    holds(zero, precision="mixed-bf16", adapter__dtype=None)
+    holds(job(BASE + lines, "a.yaml"), precision="amp-bf16", adapter__dtype="fp32")

@@ -103,7 +103,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if attention:
         meaning.say("attention", attention, "flash_attn")
     computing.stage(sheet, meaning, kind)
-    if kind == "lora" and quantized and "loss" in meaning.job and not sheet.flag("pure_bf16"):
+    halved = meaning.job["precision"].value.startswith("mixed-")  # DeepSpeed casts the whole model
+    if kind == "lora" and quantized and "loss" in meaning.job and not (halved or sheet.flag("pure_bf16")):
         meaning.say("adapter.dtype", "fp32", "finetuning_type")  # model/adapter.py, for any stage; TRL's own are bf16
     if sheet.flag("torch_compile"):
         meaning.say("compile", True, "torch_compile")

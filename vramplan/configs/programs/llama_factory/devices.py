@@ -1,6 +1,8 @@
 """How the devices of a LLaMA-Factory file share the model.
 
 Source: hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/hparams/{parser,training_args}.py; launcher.py.
+Qihoo360/360-LLaMA-Factory, src/llamafactory/hparams/model_args.py (`sequence_parallel_size`: processes that share each
+sample), model/model_utils/sequence_parallel.py.
 """
 
 from __future__ import annotations
@@ -14,6 +16,12 @@ from vramplan.configs.sheet import Meaning, Sheet
 
 def devices(sheet: Sheet, meaning: Meaning) -> None:
     """How many GPUs there are, where the file says it."""
+    shared_length = sheet.count("sequence_parallel_size")
+    if shared_length and shared_length > 1:
+        meaning.say("parallel.context", shared_length, "sequence_parallel_size")
+        if (sheet.text("sequence_parallel_mode") or "").lower() == "ulysses":
+            meaning.lack("sequence_parallel_mode", "Ulysses splits heads within the attention, and a ring is counted")
+    sheet.text("sequence_parallel_mode")
     workers = sheet.count("ray_num_workers")  # one GPU each (train/tuner.py)
     started = trainer.devices(sheet) or workers
     if started:

@@ -19,14 +19,16 @@ UNDERSTOOD = names(
     gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* freeze_trainable_layers
     freeze_vision_tower freeze_multi_modal_projector freeze_language_model train_mm_proj_only
     freeze_trainable_modules freeze_extra_modules use_llama_pro lora_rank lora_alpha lora_dropout lora_target
-    additional_target use_dora oft_rank oft_block_size oft_target module_dropout pref_loss dpo_loss ref_model use_galore
+    adapter_name_or_path create_new_adapter additional_target use_dora oft_rank oft_block_size oft_target
+    module_dropout pref_loss dpo_loss ref_model use_galore
     galore_rank galore_target galore_layerwise use_apollo apollo_rank apollo_target apollo_layerwise use_badam
     badam_mode badam_start_block use_adam_mini use_muon pure_bf16 bf16 fp16 fp8 optim optim_args
     per_device_train_batch_size gradient_accumulation_steps max_grad_norm torch_compile deepspeed deepspeed.* fsdp
     fsdp_config fsdp_config.* fsdp_transformer_layer_cls_to_wrap compute_dtype tensor_model_parallel_size
     pipeline_model_parallel_size context_parallel_size expert_model_parallel_size sequence_parallel
     virtual_pipeline_model_parallel_size use_distributed_optimizer recompute_granularity recompute_method
-    recompute_num_layers use_mca use_megatron_bridge mixed_precision ray_num_workers
+    recompute_num_layers sequence_parallel_size sequence_parallel_mode use_mca use_megatron_bridge mixed_precision
+    ray_num_workers
     program use_cache
     """
 ) | frozenset(trainer.LAUNCHED)
@@ -41,6 +43,8 @@ UNDERSTOOD_V1 = names(
     quant_config.double_quantization dist_config dist_config.name dist_config.reshard_after_forward
     dist_config.offload_params dist_config.config_file dist_config.ep_size optim_config optim_config.name dp_size
     cp_size cp_mode mp_replicate_size mp_shard_size batching_strategy pref_loss model_class
+    dist_config.cp_size dist_config.cp_mode dist_config.dp_size dist_config.mp_replicate_size dist_config.mp_shard_size
+    dist_config.mixed_precision
     """
 )
 
@@ -52,13 +56,14 @@ WITHOUT_EFFECT = (
     template dataset eval_dataset dataset_dir media_dir train_on_prompt mask_history streaming buffer_size
     mix_strategy interleave_probs overwrite_cache preprocessing_batch_size preprocessing_num_workers max_samples
     eval_num_beams ignore_pad_token_for_loss val_size eval_on_each_dataset tool_format default_system
-    enable_thinking preserve_thinking tokenized_path data_shared_file_system adapter_name_or_path adapter_folder
+    enable_thinking preserve_thinking tokenized_path data_shared_file_system adapter_folder
+    padding_side use_auth_token hf_auth_token shuffle_for_sequence_parallel
     cache_dir use_fast_tokenizer split_special_tokens add_tokens add_special_tokens new_special_tokens_config
     init_special_tokens model_revision low_cpu_mem_usage infer_backend offload_folder use_kv_cache infer_dtype
     visual_inputs
     hf_hub_token ms_hub_token om_hub_token print_param_status trust_remote_code quantization_device_map
     moe_aux_loss_coef video_fps video_maxlen use_audio_in_video audio_sampling_rate export_* vllm_* sglang_*
-    loraplus_lr_ratio loraplus_lr_embedding use_rslora pissa_init pissa_iter pissa_convert create_new_adapter
+    loraplus_lr_ratio loraplus_lr_embedding use_rslora pissa_init pissa_iter pissa_convert
     dpo_beta dpo_ftx orpo_beta kto_beta kto_ftx pref_beta pref_ftx pref_bco_weight dpo_label_smoothing
     kto_chosen_weight kto_rejected_weight simpo_gamma
     ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards ref_model_adapters reward_model_adapters
@@ -71,7 +76,7 @@ WITHOUT_EFFECT = (
     n_shot save_dir download_mode enable_torch_profiler profiler_* profile_modules custom_chat_template
     train_dataset batching_workers dist_timeout lr_scheduler_config lr_scheduler_config.* save_epochs
     save_ckpt_as_hf sample_backend asft_alpha eaft_alpha model_max_length image_do_pan_and_scan crop_to_patches
-    dist_config.pin_memory dist_config.dcp_path dist_config.ep_dispatcher dist_config.hook_modules
+    dist_config.timeout dist_config.pin_memory dist_config.dcp_path dist_config.ep_dispatcher dist_config.hook_modules
     dist_config.fsdp_implementation peft_config.use_rslora peft_config.adapter_name_or_path peft_config.export_*
     peft_config.infer_dtype quant_config.quantization_type quant_config.compute_dtype optim_config.lr optim_config.wd
     optim_config.momentum optim_config.nesterov optim_config.ns_steps optim_config.adamw_betas optim_config.adamw_eps
@@ -188,4 +193,4 @@ RELEASES = (
     ),
 )
 
-TABLE = Table(UNDERSTOOD | UNDERSTOOD_V1, WITHOUT_EFFECT, UNMODELLED)
+TABLE = Table(UNDERSTOOD | UNDERSTOOD_V1, WITHOUT_EFFECT, UNMODELLED, is_extended=True)

@@ -104,6 +104,9 @@ def adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     for key in ("use_galore", "use_apollo", "use_badam"):  # hparams/finetuning_args.py, __post_init__
         if sheet.flag(key):
             sheet.problem(key, "is on beside LoRA, which LLaMA-Factory refuses", "leave one of the two out")
+    if sheet.text("adapter_name_or_path") and not sheet.flag("create_new_adapter"):  # model/adapter.py
+        what = "that adapter is trained on, whose own rank, factor and layers hold: those of these settings are counted"
+        meaning.lack("adapter_name_or_path", what)
     rank = sheet.count("lora_rank")
     meaning.say("adapter.kind", "dora" if sheet.flag("use_dora") else "lora", "finetuning_type", "use_dora")
     meaning.say("adapter.rank", rank, "lora_rank")

@@ -28,8 +28,25 @@ def _plugin(sheet: Sheet, key: str) -> dict[str, Any]:
     return dict(whole) if isinstance(whole, Mapping) else {name[len(start) :]: value for name, value in below.items()}
 
 
+MOVED = ("cp_size", "cp_mode", "dp_size", "mp_replicate_size", "mp_shard_size")
+"""Degrees that stood below `dist_config` until summer 2026, where FSDP took its precision from there too.
+
+Source: hiyouga/LLaMA-Factory of April 2026, src/llamafactory/v1/accelerator/interface.py, DistributedInterface;
+v1/plugins/trainer_plugins/distributed/fsdp2.py, FSDP2Engine (`mixed_precision`, bf16 by default; nothing reads `bf16`).
+"""
+
+
+def _lift(sheet: Sheet) -> bool:
+    """Take degrees of a file of that time as those of today; whether it is of that time."""
+    below = [name for name in MOVED if f"dist_config.{name}" in sheet.written]
+    for name in below:
+        sheet.written.setdefault(name, sheet.written[f"dist_config.{name}"])
+    return bool(below) or "dist_config.mixed_precision" in sheet.written
+
+
 def read_v1(sheet: Sheet, meaning: Meaning) -> None:
     """The v1 schema: other names, a global batch, plug-ins as mappings."""
+    is_old = _lift(sheet)
     meaning.say("runtime", "transformers", "model")
     peft = sheet.written.get("peft_config", Written({})).value
     merges = sheet.given("peft_config.export_dir") or (isinstance(peft, Mapping) and bool(peft.get("export_dir")))
@@ -102,7 +119,14 @@ def read_v1(sheet: Sheet, meaning: Meaning) -> None:
         double = str(quant.get("double_quantization", True)).lower() != "false"
         word = "int8" if bits == 8 else "nf4-double" if double else "nf4"
         meaning.say("quantization", word, "quant_config.name")
-    _v1_precision(sheet, meaning, bool(name in ("lora", "qlora")))
+    if is_old and kind == "fsdp2":
+        sheet.get("bf16")
+        half = str(dist.get("mixed_precision") or "bf16")
+        meaning.say("precision", "fp32" if half == "fp32" else f"fsdp-{half}", "dist_config.mixed_precision")
+        if name in ("lora", "qlora"):
+            meaning.say("weight_dtype", "bf16", "model")
+    else:
+        _v1_precision(sheet, meaning, bool(name in ("lora", "qlora")))
     on = sheet.flag("enable_activation_checkpointing")
     meaning.say("activation_checkpointing", "full" if on else "none", "enable_activation_checkpointing")
     if on:
