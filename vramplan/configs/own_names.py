@@ -9,6 +9,7 @@ down, or how fast a model learns. A name with any other word stays not understoo
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 
 def _words(text: str) -> frozenset[str]:
@@ -22,7 +23,7 @@ SUBJECTS = _words(
     log logs logging wandb tensorboard swanlab mlflow tracking report run experiment exp project entity notes
     save saving saved cache cached tokenizer tokenized preprocess preprocessing preprocessed processing
     message messages conversation dialogue instruction question answer template column columns field fields
-    lr learning scheduler schedule warmup decay metric metrics verbose deterministic reasoning think
+    lr learning scheduler schedule warmup decay decays metric metrics aim verbose deterministic reasoning think
     assistant role roles disk prompt prompts
     """
 )
@@ -31,12 +32,13 @@ SUBJECTS = _words(
 FURTHER = _words(
     """
     file files dir dirs directory folder path paths root url uri name names id ids json split splits ratio percent
-    percentage proportion fraction num number count max min samples sample examples example size percentage format
+    percentage perc proportion fraction num number count max min samples sample examples example size percentage format
     formats type kind style strategy mode freq frequency interval every steps step iters iter epoch epochs text texts
     sort by from to in out output outputs input inputs source user system keys key tags tag
     on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
     start end eta rate proc procs workers worker threads load loader dataloader manager index indices inds sampler
-    extract once prefix suffix limit cfg config configs
+    extract once prefix suffix limit cfg config configs enable enabled experimental logical shards chunks col cols
+    weight weights
     """
 )
 """Words that say more of it, and nothing of a model, a batch or a length."""
@@ -44,7 +46,7 @@ FURTHER = _words(
 ALONE = _words("name subset limit notes comment tags")
 """Names of one word that say how a run is called, or which data it takes."""
 
-HOW = _words("type kind style strategy mode cfg config configs")
+HOW = _words("type kind style strategy mode cfg config configs weight weights")
 OF_TRAINING = _words("train training run experiment exp learning data")
 """`train_type: lora` and `data_type: bf16` are of no data: such words need another subject, as `dataset_type` has."""
 
@@ -53,7 +55,7 @@ DECISIVE = _words(
     lora qlora dora peft adapter adapters quant quantize quantization bits freeze frozen unfreeze unfrozen tune
     trainable spectrum moe
     expert experts parallel offload zero fsdp optimizer optim 8bit 4bit dtype precision attn attention flash batch
-    length len dpo kto orpo grpo ppo rlhf distill
+    length len dpo kto orpo grpo ppo rlhf distill swiglu geglu reglu glu gated
     """
 )
 """Words of what is trained, how, how much of it at a time, and on how many devices: a setting with one of them is not
@@ -72,8 +74,10 @@ OF_JOB = (
 )
 """Keys of a job that one option answers, and the words by which a setting may be of them."""
 
-KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict preprocess")
-"""Words with which settings begin that say what becomes of a model or of data, or how it is evaluated."""
+KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict preprocess group")
+"""Words with which settings begin that say what becomes of a model or of data, or how it is evaluated.
+
+Samples that are grouped by their lengths keep these."""
 
 
 def may_decide(name: str) -> bool:
@@ -98,9 +102,29 @@ def is_off(name: str, value: object) -> bool:
     return value is None or (value is False and _SWITCH.fullmatch(name.rpartition(".")[2]) is not None)
 
 
+def is_of_what_is_off(name: str, settings: Mapping[str, object]) -> bool:
+    """Whether a setting is of a switch that is off, as `swiglu_mult` beside `use_swiglu = False`."""
+    above, _, last = name.rpartition(".")
+    words = last.split("_")
+    switches = [
+        f"{above}.{switch}".lstrip(".")
+        for count in range(1, len(words))
+        for switch in (f"use_{'_'.join(words[:count])}", f"{'_'.join(words[:count])}_enabled")
+    ]
+    return any(settings.get(switch) is False for switch in switches)
+
+
+_OF_TOKENS = re.compile(r"(bos|eos|pad|unk|sep)_token(_id)?")
+"""A token by its name, which is in the vocabulary already."""
+
+
 def is_quiet(name: str) -> bool:
-    """Whether a name says of data, of what is written down, or of the schedule, and of nothing else."""
-    words = name.lower().split("_")
+    """Whether a name says of data, of what is written down, or of the schedule, and of nothing else.
+
+    Of a setting within a section, as `val_dataset.path`, the names of both count.
+    """
+    *above, last = name.lower().split(".")
+    words = [word for part in (*above, _OF_TOKENS.sub("tokenizer", last)) for word in part.split("_")]
     known = all(word in SUBJECTS or word in FURTHER for word in words)
     subjects = [word for word in words if word in SUBJECTS]
     if any(word in HOW for word in words):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from vramplan.configs.own_names import is_off, may_decide
+from vramplan.configs.own_names import is_of_what_is_off, is_off, may_decide
 from vramplan.configs.shell import Argument, Script, shown, unknowns
 from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written, interpolated, referred
@@ -338,6 +338,7 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
     quiet: list[str] = []
     wordless: dict[str, str] = {}
     strange: list[Problem] = []
+    settings = {key: item.value for key, item in sheet.written.items()}
     for key, item in sheet.written.items():
         kind = table.class_of(key)
         if kind == "unmodelled" and item.value not in (None, False, "", 0, [], {}):
@@ -352,7 +353,12 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
                 strange.append(Problem("is not understood", key, own, item.file, item.line, item.column))
             else:
                 wordless[key] = "an argument of the script's own, which is passed over"
-        elif kind is None and key not in sheet.taken and is_off(key, item.value) and not table.is_slip(key):
+        elif (
+            kind is None
+            and key not in sheet.taken
+            and not table.is_slip(key)
+            and (is_off(key, item.value) or is_of_what_is_off(key, settings))
+        ):
             quiet.append(key)
         elif kind is None and key not in sheet.taken:
             hint = near_matches(key, table.known())

@@ -172,6 +172,9 @@ OF_MODELS = re.compile(
     r"|param|weight|precision|fp8|fsdp|flash|^pe$|llama|gemma|llava|mamba|conv|expan|rank|patch|channel|checkpointing)"
 )
 """Parts of names that may say of what model, step or batch a program made from nanoGPT is."""
+OF_EVALUATION = ("eval_", "val_", "test_")
+"""How settings begin that say how a program evaluates, and nothing of its model."""
+
 SLIP = 0.8  # of difflib: `blok_size` is a slip, `start` is another program's
 
 
@@ -182,7 +185,8 @@ def _passed_over(sheet: Sheet, meaning: Meaning) -> None:
     """
     known = PROGRAM.table.known()
     for key in sheet.written:
-        if PROGRAM.table.class_of(key) is None and not OF_MODELS.search(key) and not closest(key, known, 1, SLIP):
+        decides = OF_MODELS.search(key) is not None or closest(key, known, 1, SLIP)
+        if PROGRAM.table.class_of(key) is None and (key.startswith(OF_EVALUATION) or not decides):
             sheet.taken.add(key)
             meaning.lack(
                 key, "train.py of nanoGPT reads no such name, and what another program makes of it is not counted"

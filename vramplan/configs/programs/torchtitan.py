@@ -337,6 +337,9 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
         meaning.say("parallel.sharding", f"hsdp:{shards * context}", *of)
     elif replicas > 1 and sheet.devices:
         meaning.say("parallel.sharding", f"hsdp:{max(1, sheet.devices // each // replicas) * context}", *of)
+    elif replicas > 1:
+        why = f"hsdp: each of {replicas} replicas is sharded among as many devices as there are for it (--gpus N)"
+        meaning.ask("parallel.sharding", why)
     else:
         meaning.say("parallel.sharding", "fsdp-grad-op" if whole == "never" else "fsdp", *of)
     meaning.say("parallel.fsdp_version", 2, "torchtitan shards with fully_shard")
@@ -352,7 +355,10 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
 
 
 TABLE = Table(
-    UNDERSTOOD | registry.UNDERSTOOD, WITHOUT_EFFECT | registry.WITHOUT_EFFECT, {**UNMODELLED, **registry.UNMODELLED}
+    UNDERSTOOD | registry.UNDERSTOOD,
+    WITHOUT_EFFECT | registry.WITHOUT_EFFECT,
+    {**UNMODELLED, **registry.UNMODELLED},
+    is_extended=True,
 )
 
 

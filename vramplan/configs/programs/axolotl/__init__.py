@@ -128,7 +128,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
 PROGRAM = Program(
     "axolotl",
     RELEASES,
-    Table(UNDERSTOOD, WITHOUT_EFFECT | OF_OLD_RELEASES | OF_OTHERS, UNMODELLED, passes_over=True),
+    Table(UNDERSTOOD, WITHOUT_EFFECT | OF_OLD_RELEASES | OF_OTHERS, UNMODELLED, is_extended=True, passes_over=True),
     read,
     recognise,
     casts_whole_models=False,

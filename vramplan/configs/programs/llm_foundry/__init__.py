@@ -424,7 +424,7 @@ def _data(sheet: Sheet, meaning: Meaning) -> None:
 PROGRAM = Program(
     "llm-foundry",
     RELEASES,
-    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED),
+    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED, is_extended=True),
     read,
     recognise,
     started=command.started,
