@@ -137,6 +137,7 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         told += [f"what {one} prints is not known: no arguments are read from there" for one in started.unread]
         if told:
             written[reading.NOTE] = Written("; ".join(told), file)
+        _lift_counts(written)
         yield from _launching(written, file, text, find)
         named = registry.program_of(wanted.program) if wanted.program else program
         yield FilePart(named, written, file, text, started.devices)
@@ -146,6 +147,8 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
     if "program" in written and config is not None:  # TrlParser: what is typed wins over the file of --config
         del written["config"]
         written = _over(_named_by("--config", config, find), written)
+    if alone:
+        _lift_counts(written)
     yield from _launching(written, file, text, find)
     program = _program_of(written, file, wanted, alone)
     yield FilePart(program, program.prepared(written), file, text)
@@ -177,6 +180,25 @@ def _program_of(written: Mapping[str, Written], file: str, wanted: Wanted, alone
     return program if named is None or program.says_how else named
 
 
+COUNTS = ("num_processes", "num_machines")
+"""Options of `accelerate launch` that say how many processes there are."""
+
+
+def _lift_counts(written: dict[str, Written]) -> None:
+    """Take counts of processes in a file of TRL as options of the launcher, where that is told none.
+
+    Source: huggingface/trl 1.16.0, trl/cli/commands/training.py: what its arguments have not is `accelerate launch`'s.
+    """
+    held = [name for name in COUNTS if name in written]
+    launched = any(key.startswith("launcher.") for key in written)
+    if held and not launched and "accelerate_config" not in written and registry.strongest(written) in OF_TRAINER:
+        for name in held:
+            written[f"launcher.{name}"] = written.pop(name)
+
+
+OF_TRAINER = ("trl", "training-arguments")
+
+
 def _launching(written: dict[str, Written], file: str, text: str, find: Opened) -> Iterator[FilePart]:
     """The part of `accelerate launch` among settings: its options, and the file that it or TRL names.
 
@@ -184,9 +206,11 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
     """
     others = OF_CONFIG not in written and any(key in written for key in OF_TORCHRUN)
     launch = {} if others else accelerate.from_launcher(written)
-    for key in ("launcher.num_processes", "launcher.num_machines"):  # what only the caller knows is asked for
-        if key in written and unknowns(str(written[key].value)):
-            del written[key]
+    asked = [
+        key for key in (f"launcher.{name}" for name in COUNTS) if key in written and unknowns(str(written[key].value))
+    ]
+    for key in asked:  # what only the caller knows is asked for
+        del written[key]
     for name in (
         "num_gpus",
         "nnodes",
@@ -196,13 +220,15 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
     named, option = launch.pop("config_file", None), "--config_file"
     if "accelerate_config" in written:
         named, option = written.pop("accelerate_config"), "accelerate_config"
-        launch |= {name: written.pop(name) for name in ("num_processes", "num_machines") if name in written}
+        launch |= {name: written.pop(name) for name in COUNTS if name in written}
     if named is not None:
         own = accelerate.shipped(named) if option == "accelerate_config" else None
         hint = None if option == "--config_file" else f"one of {', '.join(accelerate.SHIPPED)}, or a file beside it"
         if own is None and option == "--config_file" and find(str(named.value)) is None:
             own = {accelerate.NAMED: named}  # what the file says is asked for
         launch = {**(_named_by(option, named, find, hint) if own is None else own), **launch}
+    for key in asked:  # and what is typed wins over the file
+        launch.pop(key.removeprefix("launcher."), None)
     if accelerate.recognise(launch):
         for key in [key for key in written if key.startswith("launcher.")]:
             del written[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -126,7 +127,7 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
     unread: tuple[str, ...] = ()
     foreign: tuple[str, int] | None = None
     read = script.program.line if script.program is not None else None
-    for words in script.commands:
+    for words, values in zip(script.commands, script.held, strict=True):
         line = " ".join(word.text for word in words)
         name = next((name for name, how in FOREIGN_COMMANDS.items() if how.fullmatch(line)), None)
         if name is not None:
@@ -134,7 +135,7 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
             foreign = foreign or ((name, words[0].line) if of_it else None)
             continue
         for program in map(program_of, MODULES):
-            launched = program.started(words, script, file)
+            launched = program.started(words, replace(script, values=values), file)
             if launched is not None and found is None:
                 found, unread = (program, launched), commands_among(words)
             elif launched is not None:

@@ -44,10 +44,10 @@ class Script:
     program: Argument | None = None
     arguments: list[Argument] = field(default_factory=list)
     values: dict[str, list[Argument]] = field(default_factory=dict)
-    """Variables as the script leaves them."""
+    """Variables as they are where the program starts; as the script leaves them where it starts none."""
 
     runs: dict[int, str] = field(default_factory=dict)
-    """Programs with many arguments that the script starts, by their line."""
+    """Programs with many arguments or with a file of them that the script starts, by their line."""
 
     loops: dict[str, list[str]] = field(default_factory=dict)
     """Variables of loops, and the values that they take, of which the first is read."""
@@ -55,6 +55,9 @@ class Script:
     notes: list[str] = field(default_factory=list)
     commands: list[list[Argument]] = field(default_factory=list)
     """All that the script runs, in its order."""
+
+    held: list[dict[str, list[Argument]]] = field(default_factory=list)
+    """Variables as they are where each of these runs."""
 
     empty: list[str] = field(default_factory=list)
     """Variables that nothing sets, where arguments were expected."""
@@ -92,7 +95,8 @@ def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) ->
     reader.values |= {name: [Argument(value, 1)] for name, value in queued.variables_of(text).items()}
     reader.run_all(statements_of(text))
     script = reader.script
-    script.values = reader.values
+    if script.program is None:
+        script.values = reader.values
     for inner, line in reader.in_values:
         if script.program is None:
             reader.run_all([[_placed(word, line) for word in words] for words in statements_of(inner)])
@@ -453,6 +457,7 @@ class _StatementReader(Expansion):
             arguments = [part for item in arguments[1:] for part in split_of(item)]
         arguments = self.inside(without_redirections(arguments))
         self.script.commands.append(arguments)
+        self.script.held.append(dict(self.values))
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
             at = named_by_caller(arguments)
@@ -462,7 +467,7 @@ class _StatementReader(Expansion):
                 return
             at = module + 1
         flags = [item for item in arguments[at + 1 :] if item.text.startswith("-")]
-        if len(flags) > MANY:
+        if len(flags) > MANY or any(item.text.partition("=")[0] == "--config" for item in flags):
             self.script.runs[arguments[at].line] = arguments[at].text
         if self.script.program is not None and len(arguments) - at < len(self.script.arguments):
             return  # a helper beside the training
@@ -472,6 +477,7 @@ class _StatementReader(Expansion):
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]
+            self.script.values = dict(self.values)
             self.script.supposed = self.branches.needed(_whole(word) for word in words)
             self.script.cut_off, self.goes_on = [], True
 

@@ -153,7 +153,7 @@ WITHOUT_EFFECT = (
     | names(
         """
     model_revision trust_remote_code use_fast_tokenizer tokenizer_name cache_dir low_cpu_mem_usage token
-    use_auth_token ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
+    num_processes num_machines use_auth_token ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
     chat_template chat_template_path dataset_mixture dataset_mixture.* dataset_mixer dataset_mixer.* dataset_splits
     dataset_configs datasets datasets.* dataset_name dataset_config dataset_config_name dataset_train_split
     dataset_test_split dataset_streaming dataset_num_proc dataset_text_field dataset_kwargs dataset_kwargs.*

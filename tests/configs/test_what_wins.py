@@ -1,0 +1,73 @@
+"""Which of several values counts: what holds where a command runs, and what is typed over what a file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.configs.meant import holds, job
+from vramplan.configs.combine import read_files, read_texts
+from vramplan.configs.reading import Wanted
+from vramplan.results.reading import ReadJob
+
+pytestmark = pytest.mark.contract
+
+SFT = "model_name_or_path: gpt2\nmax_length: 128\nper_device_train_batch_size: 2\nbf16: true\nuse_peft: false\n"
+ACCELERATE = "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n"
+FACTORY = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\nfinetuning_type: lora\ntemplate: qwen3\nbf16: true\n"
+
+
+def _read(folder: Path, **texts: str) -> ReadJob:
+    for name, text in texts.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return read_files([str(folder / "run.sh")], Wanted())
+
+
+def test_what_a_script_sets_behind_a_command_is_not_of_it(tmp_path: Path) -> None:
+    text = "export CUDA_VISIBLE_DEVICES=0,1,2,3\nllamafactory-cli train a.yaml\nexport CUDA_VISIBLE_DEVICES=0\nls\n"
+    assert _read(tmp_path, run__sh=text, a__yaml=FACTORY).job["parallel"]["data"] == 4
+    behind = text.partition("\n")[2]
+    assert "parallel.data" in _read(tmp_path, run__sh=behind, a__yaml=FACTORY).open
+
+
+def test_nodes_that_a_script_names_behind_its_program_are_another_runs() -> None:
+    words = "python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64"
+    line = f"{words} --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8\n"
+    assert job(f"NNODES=2\nGPUS_PER_NODE=4\n{line}", "run.sh")["parallel.data"] == 8
+    assert job(f"{line}NNODES=2\nGPUS_PER_NODE=4\n", "run.sh").get("parallel.data") != 8
+
+
+def test_a_count_that_only_the_caller_knows_is_not_that_of_the_file(tmp_path: Path) -> None:
+    line = "accelerate launch --config_file a.yaml --num_processes {} sft.py --model_name_or_path gpt2 --max_length 64 "
+    line += "--per_device_train_batch_size 1 --bf16 --output_dir o\n"
+    found = _read(tmp_path, run__sh=line.format("$GPUS"), a__yaml=ACCELERATE)
+    assert "data" not in found.job["parallel"]
+    assert "parallel.data" in found.open
+    assert _read(tmp_path, run__sh=line.format("2"), a__yaml=ACCELERATE).job["parallel"]["data"] == 2
+    assert (
+        _read(tmp_path, run__sh=line.replace("--num_processes {} ", ""), a__yaml=ACCELERATE).job["parallel"]["data"]
+        == 8
+    )
+
+
+def test_a_file_of_trl_says_how_many_processes_accelerate_starts() -> None:
+    found = read_texts({"a.yaml": SFT + "num_processes: 4\n"}, Wanted())
+    assert found.job["parallel"] == {"sharding": "ddp", "data": 4}
+    both = read_texts({"b.yaml": ACCELERATE, "a.yaml": SFT + "num_processes: 4\n"}, Wanted())
+    assert both.job["parallel"]["data"] == 8  # a script of one's own is started by what the other file says
+    assert "num_processes" in [source.key for source in both.without_effect]
+
+
+def test_other_commands_that_take_a_file_of_arguments_are_told(tmp_path: Path) -> None:
+    line = "accelerate launch sft.py --config {}.yaml\n"
+    found = _read(tmp_path, run__sh=line.format("a") + line.format("b"), a__yaml=SFT, b__yaml=SFT)
+    assert any("also starts sft.py in line 2" in note for note in found.notes)
+
+
+def test_replicas_among_devices_that_nobody_counted_are_asked_for() -> None:
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 1\nseq_len = 512\n'
+    text += "data_parallel_replicate_degree = 2\ndata_parallel_shard_degree = -1\n"
+    found = read_texts({"a.toml": text}, Wanted())
+    assert "2 replicas" in found.open["parallel.sharding"]
+    holds(job(text, "a.toml", devices=8), parallel__sharding="hsdp:4", parallel__data=8)
