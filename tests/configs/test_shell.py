@@ -79,7 +79,9 @@ def run(text: str) -> list[str]:
             "B='--a 1\n   --b $C'\npython x.py $(echo \"$B\" | tr '\\n' ' ' | sed 's/  \\+/ /g')",
             ["--a", "1", "--b", "$C"],
         ),
-        ("f() { python x.py --a $1; }\nf 1\nf 2", ["--a", "\ue0001\ue001"]),  # which of the two?
+        ("f() { python x.py --a $1; }\nf 1\nf 2", ["--a", "1"]),  # the first, which a note tells
+        ('f() { local A=$1; shift; python x.py --a $A "$@"; }\nf 1 --b 2', ["--a", "1", "--b", "2"]),
+        ("f() { shift 2\npython x.py --a $1 ${2:-3}; }\nf 7 8 9", ["--a", "9", "3"]),
         ('f() { python x.py --a $1; }\nif [ -n "$B" ]; then f 1; fi', ["--a", "\ue0001\ue001"]),
     ],
 )

@@ -71,3 +71,19 @@ def test_replicas_among_devices_that_nobody_counted_are_asked_for() -> None:
     found = read_texts({"a.toml": text}, Wanted())
     assert "2 replicas" in found.open["parallel.sharding"]
     holds(job(text, "a.toml", devices=8), parallel__sharding="hsdp:4", parallel__data=8)
+
+
+def test_of_a_function_that_trains_the_first_call_counts_and_the_others_are_told(tmp_path: Path) -> None:
+    words = "--model_name_or_path $1 --max_length 64 --per_device_train_batch_size 1 --bf16 --output_dir o"
+    text = f"train() {{\n  torchrun --nproc_per_node 2 sft.py {words} --use_peft $2\n}}\ntrain gpt2 false\n"
+    found = _read(tmp_path, run__sh=text + "train gpt2-medium false\n")
+    assert found.job["model"] == "gpt2"
+    assert any("also starts train in line 5" in note for note in found.notes)
+    assert not any("also starts" in note for note in _read(tmp_path, run__sh=text).notes)
+
+
+def test_a_script_that_another_one_calls_may_shift_its_arguments(tmp_path: Path) -> None:
+    words = "--max_length 64 --per_device_train_batch_size 1 --bf16 --output_dir o"
+    own = f'M=$1\nshift\ntorchrun --nproc_per_node 2 sft.py --model_name_or_path $M {words} "$@"\n'
+    found = _read(tmp_path, own__sh=own, run__sh="bash own.sh gpt2 --gradient_accumulation_steps 4\n")
+    assert (found.job["model"], found.job["gradient_accumulation_steps"]) == ("gpt2", 4)

@@ -237,6 +237,9 @@ LAUNCHER = names(
     launcher.bind_cores_to_rank launcher.bind_core_list launcher.main_process_port launcher.main_process_ip
     launcher.machine_rank launcher.gpu_ids
     launcher.monitor_interval launcher.start_method launcher.local_addr launcher.local_ranks_filter
+    launcher.ssh_port launcher.launcher launcher.launcher_args launcher.no_python launcher.no_local_rank launcher.no_ssh
+    launcher.no_ssh_check launcher.force_multi launcher.save_pid launcher.enable_each_rank_log launcher.venv_script
+    launcher.log_level
     """
 )
 """Options of launchers that say nothing of a job."""

@@ -122,7 +122,7 @@ def words_of(text: str) -> list[Argument]:
 
 
 def _functions(statements: list[list[ShellWord]]) -> tuple[list[list[ShellWord]], dict[str, list[list[ShellWord]]]]:
-    """The statements without the functions that one of them calls with arguments, and those functions."""
+    """The statements without the functions that some of them call with arguments, and those functions."""
     found: dict[str, list[list[ShellWord]]] = {}
     kept: list[tuple[list[ShellWord], str]] = []
     name, depth = "", 0
@@ -149,13 +149,9 @@ def _functions(statements: list[list[ShellWord]]) -> tuple[list[list[ShellWord]]
                 name = ""
         else:
             kept.append((words, ""))
-    called: dict[str, int] = {}
-    for words, _ in kept:
-        if words[0].text in found and len(words) > 1 and words[1].text != "(":
-            called[words[0].text] = called.get(words[0].text, 0) + 1
-    once = {at for at, count in called.items() if count == 1}
-    left = [words for words, inside in kept if inside not in once]
-    return left, {at: [words for words in found[at] if words and words[0].text not in "{}"] for at in once}
+    called = {words[0].text for words, _ in kept if len(words) > 1 and words[0].text in found and words[1].text != "("}
+    left = [words for words, inside in kept if inside not in called]
+    return left, {at: [words for words in found[at] if words and words[0].text not in "{}"] for at in called}
 
 
 def _whole(word: ShellWord) -> str:
@@ -178,6 +174,8 @@ class _StatementReader(Expansion):
         self.sourced = sourced
         self.depth = 0
         self.functions: dict[str, list[list[ShellWord]]] = {}
+        self.starting: set[str] = set()
+        """Functions that started the program, of which the first call counts."""
         self.looked_for: set[str] = set()
         """Files of which the script asks whether they are there: `[ -f FILE ] && source FILE`."""
         self.branches = Branches()
@@ -190,7 +188,7 @@ class _StatementReader(Expansion):
     # ---- control flow
 
     def run_all(self, statements: list[list[ShellWord]]) -> None:
-        """Statements in their order, and functions that one place calls with arguments where it calls them."""
+        """Statements in their order, and functions that are called with arguments where that is done first."""
         kept, functions = _functions(statements)
         self.functions |= functions
         self.run(kept)
@@ -206,6 +204,12 @@ class _StatementReader(Expansion):
         self.run_all(statements)
         self.values = {name: held for name, held in self.values.items() if not name.isdecimal() and name != "@"}
         self.values |= before
+
+    def shift(self, count: int) -> None:
+        """Leave out the first arguments of a call, of which the next is then `$1`."""
+        left = self.values["@"][count:]
+        self.values = {name: held for name, held in self.values.items() if not name.isdecimal() or name == "0"}
+        self.values |= {str(place): [item] for place, item in enumerate(left, 1)} | {"@": left}
 
     def run(self, statements: list[list[ShellWord]]) -> None:
         """Statements in their order; branches that are not taken are left out."""
@@ -355,7 +359,17 @@ class _StatementReader(Expansion):
             return
         if words[0].text in self.functions:
             given = [argument for word in words[1:] for argument in self.expand(word)]
+            before = self.script.program
             self.called(self.functions.pop(words[0].text), given)
+            if self.script.program is not before:
+                self.starting.add(words[0].text)
+            return
+        if words[0].text in self.starting and self.script.program is not None:
+            self.script.runs[words[0].line] = words[0].text
+            self.script.runs.setdefault(self.script.program.line, self.script.program.text)
+            return
+        if words[0].text == "shift" and "@" in self.values:
+            self.shift(int(words[1].text) if len(words) > 1 and words[1].text.isdecimal() else 1)
             return
         if words[0].text == "read" and len(words) > 2 and words[-2].text == HERE:
             self.fields(words[1:-2], words[-1], any(word.text.startswith("IFS=") for word in before))
@@ -504,7 +518,7 @@ class _StatementReader(Expansion):
         if not given or not given[0].text.endswith(".sh") or len(given) < 2 or self.depth >= 5:
             return False
         text = self.sourced(given[0].text.rsplit("/", 1)[-1])
-        if text is None or not _PLACES.search(text) or re.search(r"\$#|\bgetopts\b|\bshift\b", text):
+        if text is None or not _PLACES.search(text) or re.search(r"\$#|\bgetopts\b", text):
             return False
         self.depth += 1
         self.called([[_placed(word, given[0].line) for word in words] for words in statements_of(text)], given[1:])
