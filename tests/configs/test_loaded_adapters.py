@@ -7,6 +7,8 @@ import json
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 DPO = """
@@ -55,6 +57,34 @@ def test_an_adapter_that_is_made_goes_before_one_that_may_be_loaded() -> None:
 def test_a_reference_model_beside_an_adapter_is_one() -> None:
     text = DPO.replace("ref_model=None", "ref_model=AutoModelForCausalLM.from_pretrained(NAME)")
     holds(job(text, "dpo.py"), adapter__kind="lora", dpo_reference="model")
+
+
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        ('"meta-llama/Llama-3.2-1B", dtype="bfloat16"', ""),
+        ('"meta-llama/Llama-3.2-1B-Instruct"', ""),  # of the same sizes
+        ('"meta-llama/Llama-3.2-3B"', "a copy of the trained model is counted"),
+        ('"out/sft"', "a copy of the trained model is counted"),
+        ('"meta-llama/Llama-3.2-1B", load_in_4bit=True', "of other types"),
+    ],
+)
+def test_a_reference_that_is_another_model_is_told(load: str, told: str) -> None:
+    made = f"beside = AutoModelForCausalLM.from_pretrained({load})\n    args ="
+    text = DPO.replace("args =", made, 1).replace("ref_model=None", "ref_model=beside")
+    assert told in meant(text, "dpo.py").unmodelled.get("ref_model", "")
+    assert ("ref_model" in meant(text, "dpo.py").unmodelled) == bool(told)
+
+
+def test_a_reference_that_an_option_names_is_told_too() -> None:
+    line = (
+        "llamafactory-cli train --stage dpo --model_name_or_path Qwen/Qwen3-4B --template qwen3 --finetuning_type full"
+    )
+    same = read_texts({"run.sh": f"{line} --ref_model Qwen/Qwen3-4B\n"}, Wanted())
+    assert (same.job["dpo_reference"], "ref_model" in same.unmodelled) == ("model", False)
+    assert "ref_model" in read_texts({"run.sh": f"{line} --ref_model Qwen/Qwen3-8B\n"}, Wanted()).unmodelled
+    own = "python sft.py --model_name_or_path gpt2 --max_length 64 --bf16 --output_dir o --ref_model gpt2-large\n"
+    assert "none is counted" in read_texts({"run.sh": own}, Wanted()).unmodelled["ref_model"]
 
 
 SFT = """

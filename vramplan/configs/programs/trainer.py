@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.shell import shown
 from vramplan.configs.table import Table, names
 from vramplan.errors import near_matches
 from vramplan.options.words import STEPPED_IN_BACKWARD
@@ -252,6 +253,20 @@ def devices(sheet: Sheet) -> int | None:
     if sheet.given("launcher.num_processes"):
         nodes = 1
     return None if each is None else each * (nodes or 1)
+
+
+def other_reference(sheet: Sheet, meaning: Meaning, key: str, trained_key: str = "model_name_or_path") -> None:
+    """Tell of a reference that `key` names and that is another model than the trained one, of which a copy is counted.
+
+    A reference of the same sizes is such a copy.
+    """
+    name, trained = sheet.text(key), sheet.text(trained_key)
+    if not name or name == trained:
+        return
+    one, other = sheet.shape_of(trained or ""), sheet.shape_of(name)
+    sizes = [None if shape is None else (shape.layers, shape.hidden_size, shape.family) for shape in (one, other)]
+    if sizes[0] is None or sizes[0] != sizes[1]:
+        meaning.lack(key, f"{shown(name)} is the reference, and a copy of the trained model is counted")
 
 
 def complete(sheet: Sheet, table: Table) -> None:

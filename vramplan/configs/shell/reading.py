@@ -359,9 +359,9 @@ class _StatementReader(Expansion):
             return
         if words[0].text in self.functions:
             given = [argument for word in words[1:] for argument in self.expand(word)]
-            before = self.script.program
+            program = self.script.program
             self.called(self.functions.pop(words[0].text), given)
-            if self.script.program is not before:
+            if self.script.program is not program:
                 self.starting.add(words[0].text)
             return
         if words[0].text in self.starting and self.script.program is not None:

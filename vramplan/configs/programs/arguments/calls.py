@@ -47,6 +47,9 @@ MODEL = re.compile(
     r"|AutoModelForMaskedLM|AutoLigerKernelForCausalLM|AutoPeftModelForCausalLM|\w+ForCausalLM|\w+LMHeadModel"
     r"|\w+ForConditionalGeneration|\w+ForMaskedLM)\.from_pretrained"
 )
+QUANTIZES = ("quantization_config", "load_in_4bit", "load_in_8bit")
+"""Arguments of `from_pretrained` that quantize."""
+
 CLASSIFIERS = re.compile(r"(\w+\.)*\w+ForSequenceClassification\.from_pretrained")
 HEADED = re.compile(r"(\w+\.)*\w+For(TokenClassification|QuestionAnswering|MultipleChoice)\.from_pretrained")
 GIVE = "give the command that starts it, or a file of its arguments"
@@ -167,6 +170,27 @@ class _Page(AdapterPage):
         node = self.names.given(trainer).get("ref_model", trainer.args[1] if len(trainer.args) > 1 else None)
         if node is not None and self.names.value(node) is not None:
             self.usual("force_use_ref_model", True, node)
+            self._loaded_reference(trainer, node)
+
+    def _loaded_reference(self, trainer: ast.Call, node: ast.expr) -> None:
+        """Name a reference that a script loads: what it loads, and whether in other types than the trained model."""
+        call = self._loading(node)
+        first = trainer.args[0] if trainer.args else None
+        trained = self._loading(self.names.given(trainer).get("model", first))
+        if call is None:
+            return
+        given = self.names.given(call)
+        source = given.get("pretrained_model_name_or_path") or (call.args[0] if call.args else None)
+        name = self.names.value(source) if source is not None else None
+        bits = [{} if one is None else self.names.given(one) for one in (call, trained)]
+        types = [[self._said(one.get(key)) for key in QUANTIZES] for one in bits]
+        if isinstance(name, str):
+            self.usual("ref_model", name if types[0] == types[1] else f"{name} of other types", node)
+
+    def _said(self, node: ast.expr | None) -> str | None:
+        """What a value of a call is, by its text where it is made by another call."""
+        behind = None if node is None else self.names.behind(node)
+        return None if behind is None else ast.unparse(behind)
 
     def settled(self) -> dict[str, Written]:
         """The settings. Raises InputError with every problem."""

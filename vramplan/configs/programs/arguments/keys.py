@@ -133,7 +133,7 @@ UNDERSTOOD = names(
     teacher_model_name_or_path lmbda seq_kd
     use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
     source_max_len target_max_len packing packing_strategy padding_free beta loss_type precompute_ref_log_probs
-    num_generations max_completion_length force_use_ref_model vllm_mode vllm_enable_sleep_mode
+    num_generations max_completion_length force_use_ref_model ref_model vllm_mode vllm_enable_sleep_mode
     desirable_weight per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size
     gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.*
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*

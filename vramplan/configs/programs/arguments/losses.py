@@ -108,6 +108,8 @@ def is_simpo(file: TrainingFile, losses: list[str]) -> bool:
 
 def losses(file: TrainingFile, task: str, peft: bool) -> None:
     """Say packing, the loss and its reference model."""
+    if task not in (DPO, "kto") and file.sheet.text("ref_model"):
+        file.meaning.lack("ref_model", OF_NO_OTHER)
     sheet, meaning = file.sheet, file.meaning
     packing = bool(sheet.flag("packing"))
     meaning.say("packing", packing, "packing")
@@ -186,6 +188,9 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
             meaning.ask("loss", f"loss_type: {word} is none of TRL's (--loss dpo)")
 
 
+OF_NO_OTHER = "a model that the script may load beside the trained one, and none is counted"
+
+
 def _reference(file: TrainingFile, *, peft: bool) -> None:
     """Say what the trained model is compared with; beside an adapter the model without it, unless there is another.
 
@@ -196,6 +201,10 @@ def _reference(file: TrainingFile, *, peft: bool) -> None:
     how = "precomputed" if precomputed else "adapter-off" if peft and not own else "model"
     key = "precompute_ref_log_probs" if precomputed else "force_use_ref_model" if peft and own else "use_peft"
     file.meaning.say("dpo_reference", how, key)
+    if how == "model":
+        trainer.other_reference(sheet, file.meaning, "ref_model")
+    elif sheet.text("ref_model"):
+        file.meaning.lack("ref_model", OF_NO_OTHER)
 
 
 def _cached(file: TrainingFile, task: str) -> None:

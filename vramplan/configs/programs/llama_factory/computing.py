@@ -127,6 +127,7 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
             sheet.problem("pref_loss", f"{loss!r} is not understood", "sigmoid, hinge, ipo, kto_pair, orpo or simpo")
         adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
         meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
+        trainer.other_reference(sheet, meaning, "ref_model")
         return
     if stage in ("kto", "rm"):
         meaning.say("padding", "right", "stage")
@@ -134,6 +135,7 @@ def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         if stage == "kto":
             adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
+            trainer.other_reference(sheet, meaning, "ref_model")
     elif stage == "ppo":
         meaning.say("padding", "right", "stage")
         sampling.ask_loss(meaning, "PPO", more="the reward model")

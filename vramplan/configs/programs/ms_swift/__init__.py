@@ -210,6 +210,7 @@ def _further(sheet: Sheet, meaning: Meaning, started: int | None) -> None:
     """What only ms-swift has: the element type of adapters, a reference beside them, and sequences in parts."""
     if sheet.text("ref_model") and "dpo_reference" in meaning.job:
         meaning.say("dpo_reference", "model", "ref_model")
+        trainer.other_reference(sheet, meaning, "ref_model", "model")
     kind = sheet.text("lora_dtype")
     if kind and "adapter.kind" in meaning.job and kind in DTYPES:
         meaning.say("adapter.dtype", DTYPES[kind], "lora_dtype")
