@@ -407,3 +407,13 @@ def test_a_train_py_without_the_configurator_is_another_program(tmp_path: Path) 
     file = tmp_path / "own.py"
     file.write_text("n_embd = 384\nn_head = 6\nn_layer = 6\nblock_size = 512\n")
     assert read_files([str(file)], Wanted()).job["micro_batch_size"] == 12
+
+
+@pytest.mark.parametrize(("script", "length", "loss"), [("pt", 512, None), ("sft", 1024, None), ("rm", 1024, "reward")])
+def test_first_scripts_of_llama_factory_are_each_of_a_stage(script: str, length: int, loss: str | None) -> None:
+    line = f"torchrun --nproc_per_node 8 src/train_{script}.py --model_name_or_path huggyllama/llama-7b --do_train"
+    line += " --finetuning_type lora --dataset wiki --per_device_train_batch_size 4 --bf16\n"
+    found = job(line, "run.sh")
+    holds(found, sequence_length=length, loss=loss, adapter__alpha=32, adapter__dropout=0.1, parallel__data=8)
+    holds(found, adapter__targets=["q_proj", "v_proj"])
+    holds(job(line.replace(" --bf16", " --bf16 --cutoff_len 256"), "run.sh"), sequence_length=256)

@@ -13,7 +13,7 @@ from typing import Any
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.llama_factory import asked, command, computing, devices, tuning, v1
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
-from vramplan.configs.programs.llama_factory.keys import OLD, OLD_SCRIPT, RELEASES, TABLE
+from vramplan.configs.programs.llama_factory.keys import FIRST, FIRST_SCRIPTS, OLD, OLD_SCRIPT, RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
 
 OF_OLD_RELEASES = {
@@ -63,6 +63,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         v1.read_v1(sheet, meaning)
         return
     trainer.renamed(sheet, OF_OLD_RELEASES)
+    stage_of = FIRST_SCRIPTS.get(_script(sheet.written))
+    if stage_of is not None and not sheet.given("stage"):
+        sheet.written["stage"] = sheet.written["program"]._replace(value=stage_of)
     idle = next((key for key in IDLE if sheet.given(key)), None)
     if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
         sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")
@@ -83,7 +86,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     else:
         meaning.ask("model", "the file has no model_name_or_path")
     before, after = sheet.count("max_source_length"), sheet.count("max_target_length")  # of releases up to 0.2
-    if before and after and not sheet.given("cutoff_len"):
+    if before and sheet.text("stage") == "pt" and not sheet.given("cutoff_len"):
+        meaning.say("sequence_length", before, "max_source_length")
+    elif before and after and not sheet.given("cutoff_len"):
         meaning.say("sequence_length", before + after, "max_source_length", "max_target_length")
     else:
         meaning.say("sequence_length", sheet.count("cutoff_len"), "cutoff_len")
@@ -118,8 +123,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 
 def release_of(keys: Mapping[str, Any]) -> str | None:
     """The release that a script is of whose name later ones have not."""
-    program = str(getattr(keys.get("program"), "value", "")).replace("\\", "/").rpartition("/")[2]
-    return OLD if program == OLD_SCRIPT else None
+    script = _script(keys)
+    return FIRST if script in FIRST_SCRIPTS else OLD if script == OLD_SCRIPT else None
+
+
+def _script(keys: Mapping[str, Any]) -> str:
+    return str(getattr(keys.get("program"), "value", "")).replace("\\", "/").rpartition("/")[2]
 
 
 PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise, release_of, started=command.started)

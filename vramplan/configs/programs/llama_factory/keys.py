@@ -177,6 +177,9 @@ _SOURCE = "hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/hparams
 OLD, OLD_SCRIPT = "0.7.1", "train_bash.py"
 """The last release with a script of this name, and what it is called."""
 
+FIRST, FIRST_SCRIPTS = "0.1.0", {f"train_{stage}.py": stage for stage in ("pt", "sft", "rm", "ppo")}
+"""The last release with a script for each stage, and the stages by their names."""
+
 RELEASES = (
     ProgramRelease("0.9.6", "2026-08-18", _SOURCE, DEFAULTS),
     ProgramRelease(
@@ -190,6 +193,21 @@ RELEASES = (
         "2024-05-16",
         "hiyouga/LLaMA-Factory 0.7.1, src/llmtuner/hparams/data_args.py (cutoff_len, of 0.9.1 on 2048)",
         {**DEFAULTS, "optim": "adamw_torch", "cutoff_len": 1024},
+    ),
+    ProgramRelease(
+        FIRST,
+        "2023-07-22",
+        "hiyouga/LLaMA-Efficient-Tuning 0.1.0, src/utils/config.py",
+        {
+            **DEFAULTS,
+            "optim": "adamw_torch",
+            "max_source_length": 512,
+            "max_target_length": 512,
+            "lora_alpha": 32,
+            "lora_dropout": 0.1,
+            "lora_target": "q_proj,v_proj",
+            "freeze_trainable_layers": 3,
+        },
     ),
 )
 
