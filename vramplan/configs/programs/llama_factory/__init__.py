@@ -45,6 +45,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
         *IDLE,
     )
     found = sum(name in keys for name in own)
+    found += "finetuning_type" in keys and _script(keys) in FIRST_SCRIPTS
     if _is_v1(keys):
         found += 2 + sum(name in keys for name in ("kernel_config", "dist_config", "train_dataset", "model_class"))
     told = "model_name_or_path" in keys or "model" in keys
