@@ -50,6 +50,14 @@ def test_the_first_blocks_of_a_stage(stages: int, method: str, number: int, mean
     assert ("model.activations_checkpoint_method" in found.unmodelled) is told
 
 
+def test_keys_of_the_launchers_mlperf_files() -> None:
+    own = "use_te_rng_tracker: true\n      torch_distributed_checkpoint: false\n      tokenizer:"
+    text = GPT.format(stages=1, method="block", number=0).replace("tokenizer:", own)
+    found = meant(text.replace("name: fused_adam", "name: distributed_fused_adam, nccl_ub: true"), "gpt.yaml")
+    assert "model.use_te_rng_tracker" in [source.key for source in found.without_effect]
+    assert "NCCL registers" in found.unmodelled["model.optim.nccl_ub"]
+
+
 T5 = """
     trainer: {{num_nodes: 1, devices: 8, precision: bf16}}
     model:

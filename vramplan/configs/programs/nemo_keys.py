@@ -66,7 +66,8 @@ WITHOUT_EFFECT = names(
     trainer.sft.* trainer.rm.* trainer.dpo.* trainer.kto.*
     trainer.knowledge_distillation.* precision pretrained_checkpoint.* model.output_sequence
     model.use_avg_pool model.force_head_dtype model.regression.* model.moe_drop_* model.data
-    model.wgrad_deferral_limit model.vocab_file model.merges_file model.language_model_path model.existing_tasks
+    model.use_te_rng_tracker model.torch_distributed_checkpoint model.wgrad_deferral_limit model.vocab_file
+    model.merges_file model.language_model_path model.existing_tasks
     model.new_tasks model.task_templates.* model.task_templates env_vars.* model.tokenizer
     """
 )
@@ -116,6 +117,7 @@ UNMODELLED = {
     "model.optim.bucket_cap_mb": "buckets of the distributed optimizer",
     "model.optim.overlap_*": "the distributed optimizer communicates during computation",
     "model.optim.contiguous_*": "buffers of the distributed optimizer",
+    "model.optim.nccl_ub": "buffers of the distributed optimizer that NCCL registers",
     "model.optim.dtype": "element type of the distributed optimizer",
     "model.cross_entropy_loss_*": "which kernel computes the loss",
     "model.async_grad_allreduce": "gradients are reduced during backward",
