@@ -237,6 +237,20 @@ optimizer: {{name: decoupled_adamw}}
     holds(job(text, "a.yaml", devices=8), runtime="llm-foundry", attention=attention)
 
 
+def test_variables_with_names_of_arguments_are_llm_foundrys() -> None:
+    text = """
+        model_name_or_path: gpt2
+        mlm_probability: 0.15
+        train_loader: {name: text, dataset: {mlm_probability: "${mlm_probability}"}}
+        max_seq_len: 128
+        global_train_batch_size: 8
+        device_train_microbatch_size: 2
+        model: {name: hf_causal_lm, pretrained_model_name_or_path: "${model_name_or_path}", pretrained: true}
+    """
+    found = meant(text, "a.yaml")
+    assert (found.program, found.job["sequence_length"], found.job["micro_batch_size"]) == ("llm-foundry", 128, 2)
+
+
 def test_llm_foundry_finds_the_micro_batch_itself() -> None:
     assert "micro_batch_size" in meant(foundry("auto"), "a.yaml").open
 

@@ -119,9 +119,10 @@ OF_OTHERS = names(
     """
     base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer
     dataset_mixer_list dataset_mix_dir hf_metadata_dataset lora_query lora_projection checkpoint_dir
+    device_train_microbatch_size global_train_batch_size
     """
 )
-"""Keys of Axolotl, LLaMA-Factory, open-instruct and LitGPT, whose files have many keys of TrainingArguments."""
+"""Keys of Axolotl, LLaMA-Factory, open-instruct, LitGPT and llm-foundry, whose files have many of TrainingArguments."""
 
 UNDERSTOOD = names(
     """
