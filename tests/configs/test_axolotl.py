@@ -540,3 +540,10 @@ def test_quantized_weights_and_preferences_are_refused_under_fsdp2(loss: str, ve
 def test_llama_adapter_is_no_lora() -> None:
     with pytest.raises(InputError, match="llama-adapter is not modelled"):
         job(FULL + "adapter: llama-adapter\n", "a.yml")
+
+
+def test_four_bits_are_those_of_qlora_alone() -> None:
+    lines = "load_in_4bit: true\nlora_r: 8\nlora_target_linear: true\nbf16: true\n"
+    whole = meant(f"{FULL}adapter: lora\n{lines}", "a.yml")
+    assert ("quantization" in whole.job, "load_in_4bit" in whole.unmodelled) == (False, True)
+    holds(job(f"{FULL}adapter: qlora\n{lines}", "a.yml"), quantization="nf4-double")

@@ -237,6 +237,23 @@ optimizer: {{name: decoupled_adamw}}
     holds(job(text, "a.yaml", devices=8), runtime="llm-foundry", attention=attention)
 
 
+@pytest.mark.parametrize(
+    ("mixed", "precision", "reduce"),
+    [("FULL", "amp-bf16", None), ("DEFAULT", "fsdp-bf16", "fp32"), ("PURE", "fsdp-bf16", "bf16")],
+)
+def test_words_of_composer_for_types(mixed: str, precision: str, reduce: str | None) -> None:
+    text = f"""
+        max_seq_len: 128
+        global_train_batch_size: 8
+        device_train_microbatch_size: 2
+        precision: amp_bf16
+        model: {{name: hf_causal_lm, pretrained_model_name_or_path: gpt2, pretrained: true}}
+        fsdp_config: {{sharding_strategy: FULL_SHARD, mixed_precision: {mixed}}}
+    """
+    found = job(text, "a.yaml")
+    holds(found, precision=precision, parallel__sharding="fsdp", parallel__reduce_dtype=reduce)
+
+
 def test_variables_with_names_of_arguments_are_llm_foundrys() -> None:
     text = """
         model_name_or_path: gpt2

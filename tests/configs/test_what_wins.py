@@ -27,6 +27,8 @@ def _read(folder: Path, **texts: str) -> ReadJob:
 def test_what_a_script_sets_behind_a_command_is_not_of_it(tmp_path: Path) -> None:
     text = "export CUDA_VISIBLE_DEVICES=0,1,2,3\nllamafactory-cli train a.yaml\nexport CUDA_VISIBLE_DEVICES=0\nls\n"
     assert _read(tmp_path, run__sh=text, a__yaml=FACTORY).job["parallel"]["data"] == 4
+    line = "deepspeed --include localhost:2,3 src/train.py a.yaml\n"
+    assert _read(tmp_path, run__sh=line, a__yaml=FACTORY).job["parallel"]["data"] == 2
     behind = text.partition("\n")[2]
     assert "parallel.data" in _read(tmp_path, run__sh=behind, a__yaml=FACTORY).open
 

@@ -309,7 +309,7 @@ def processes(words: Words) -> int | None:
 def launcher_of(words: Words, file: str) -> dict[str, Written]:
     """The options of torchrun or `accelerate launch`, which stand before the program, but for the caller's counts."""
     inner = without_container(words)
-    found = known_counts(arguments([word for word in inner if word.text != "-m"], file))
+    found = known_counts(_counted(arguments([word for word in inner if word.text != "-m"], file)))
     return {f"launcher.{key}": item for key, item in found.items()}
 
 

@@ -48,7 +48,11 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
         unused = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_linear")
         for key in (*unused, expert_tensors.KEY):
             sheet.get(key)
-    if four and kind:
+    if four and kind == "lora":  # loaders/model.py, _set_quantization_config: bitsandbytes' 4 bits are qlora's alone
+        meaning.lack(
+            "load_in_4bit", "adapter: lora loads no weights in 4 bits, which are counted whole (adapter: qlora)"
+        )
+    elif four and kind:
         double = {**sheet.under("bnb_config_kwargs")}.get("bnb_4bit_use_double_quant", True)
         meaning.say("quantization", "nf4-double" if double else "nf4", "load_in_4bit")
     elif eight:

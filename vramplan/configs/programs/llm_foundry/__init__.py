@@ -355,11 +355,12 @@ def _precision(sheet: Sheet, meaning: Meaning, sharded: bool) -> None:
     if half in ("fp32", "fp8"):
         meaning.say("precision", "fsdp-fp8" if half == "fp8" and sharded else half, "precision")
         return
-    meaning.say("precision", f"fsdp-{half}" if sharded else f"amp-{half}", "precision", "fsdp_config.mixed_precision")
     key = "fsdp_config.mixed_precision"
     each = sheet.under(key)  # types by their names, as Composer has it beside its three words
     mixed = (sheet.text(key) or "DEFAULT").upper()
-    if not sharded:
+    whole = mixed == "FULL" and not each  # FSDP gathers in fp32, and autocast is what the trainer has anyway
+    meaning.say("precision", f"fsdp-{half}" if sharded and not whole else f"amp-{half}", "precision", key)
+    if not sharded or whole:
         return
     reduce = half if mixed == "PURE" else "fp32"
     if each:
