@@ -197,9 +197,34 @@ def test_paligemma_has_a_gemma_whose_tokens_are_as_wide_as_what_is_projected(tmp
         tmp_path, {**PALIGEMMA, "projection_dim": 2304}
     )
     other = {**PALIGEMMA, "text_config": {"model_type": "llama"}}
-    assert "'llama' is not modelled inside of paligemma (modelled: gemma)" in refused(tmp_path, other)
+    assert "'llama' is not modelled inside of paligemma (modelled: gemma, gemma2)" in refused(tmp_path, other)
     pooled = {**PALIGEMMA, "vision_config": {"vision_use_head": True}}
     assert "vision_use_head: a head that pools" in refused(tmp_path, pooled)
+
+
+def test_paligemma_2_has_a_gemma_2_with_what_its_class_has_by_default(tmp_path: Path) -> None:
+    text = {"model_type": "gemma2", "vocab_size": 257216}
+    shape = read(tmp_path, {**PALIGEMMA, "projection_dim": 2304, "text_config": text})
+    assert (shape.family, shape.text_type, shape.hidden_size, shape.layers) == ("paligemma", "gemma2", 2304, 26)
+    assert (shape.key_value_heads, shape.head_size, shape.sliding_window) == (4, 256, 4096)
+    assert shape.attention_softcap
+    assert shape.logit_softcap
+    assert read(tmp_path, PALIGEMMA).text_type == "gemma"
+    unbound = {**text, "attn_logit_softcapping": None, "final_logit_softcapping": None, "sliding_window": None}
+    plain = read(tmp_path, {**PALIGEMMA, "projection_dim": 2304, "text_config": unbound})
+    assert (plain.text_type, plain.attention_softcap, plain.logit_softcap) == ("gemma2", False, False)
+    assert plain.sliding_window is None
+
+
+def test_a_gemma_beside_images_has_nothing_that_is_of_a_gemma_2() -> None:
+    for key, value in (("sliding_window", 64), ("logit_softcap", True), ("attention_softcap", True)):
+        with pytest.raises(InputError) as caught:
+            shape_from_fields({"family": "paligemma", key: value})
+        (problem,) = caught.value.problems
+        assert (problem.key, problem.message) == (key, "a gemma has none, a gemma2 has")
+    with pytest.raises(InputError) as caught:
+        shape_from_fields({"family": "paligemma", "text_type": "llama"})
+    assert [one.key for one in caught.value.problems] == ["text_type"]
 
 
 def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ WORDS = {
         "scaled_embeddings",
         "vision_rotary",
         "scaled_queries",
+        "text_type",
         "linear_attention.layers",
     ),
     *(

@@ -56,6 +56,8 @@ IN_WORDS = {
     "twice_as_wide": "2 x hidden_size",
     "sixteenth": "hidden_size / 16",
     "usual_sparse": "10 of more than 10 blocks",
+    "window_of_text": "4096 with a gemma2, else null",
+    "bound_of_text": "true with a gemma2",
 }
 
 

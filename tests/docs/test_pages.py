@@ -392,6 +392,8 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words |= {"all blocks but 4, 12, 20 and so on": (0, 1, 2, 3, 5, 6), "10 of more than 10 blocks": 0}
     in_words |= {"the blocks 0, 2, 4 and so on": (0, 2, 4, 6), "2 x hidden_size": 200, "hidden_size / 16": 7}
     in_words |= {"shared x intermediate_size": 140, "plain_size + rotary_size": 30}
+    given["text_type"] = "gemma2"
+    in_words |= {"4096 with a gemma2, else null": 4096, "true with a gemma2": True}
     for name, said in table.items():
         kind = MODEL_TYPES[name]
         assert said.pop("family") == kind.family

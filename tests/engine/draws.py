@@ -9,6 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.families import paligemma
 from vramplan.catalog.families.dinov2 import inside_width
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
@@ -112,6 +113,7 @@ BEYOND = (
 )
 """Families that are drawn with techniques that meet: text alone, one stack of blocks, no experts."""
 
+TEXTS = {"paligemma": paligemma.TEXTS}  # the types of the text inside of a type
 WITH_IMAGES = {name for name, kind in MODEL_TYPES.items() if "channels" in kind.defaults}
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
@@ -230,6 +232,10 @@ def models(
     if "sliding_window" in kind.defaults:
         windows = [1, 64, 128] if "full_head_size" in kind.defaults else [None, 1, 64, 128]
         fields["sliding_window"] = draw(st.sampled_from(windows))
+    if "text_type" in kind.defaults:
+        fields["text_type"] = draw(st.sampled_from(TEXTS[model_type]))
+        if fields["text_type"] == "gemma":
+            fields["sliding_window"] = None
     if "sliding_window_start" in kind.defaults:
         fields["sliding_window_start"] = 0 if equal else draw(st.integers(0, layers))
     if "unrotated_layers" in kind.defaults:

@@ -192,6 +192,22 @@ def test_flash_asks_for_the_heads_of_both_encoders() -> None:
     assert build_job({"model": model, "gpu": "a100"}).attention == "efficient"
 
 
+def test_a_gemma_2_makes_scores_beside_whatever_attention_of_the_images() -> None:
+    small = {"family": "paligemma", "layers": 2, "hidden_size": 64, "head_size": 16, "vision_hidden_size": 64}
+    small |= {"vision_layers": 2, "vision_attention_heads": 2, "intermediate_size": 96, "vocabulary_size": 100}
+
+    def peak(**keys: Any) -> int:
+        one = build_job({"model": small | keys, "gpu": "h100", "attention": "efficient", "sequence_length": 1024})
+        return replay(setup_of(one, "none", accumulates=False)).peak_bytes(1)
+
+    scores = 2 * 8 * 1024**2 * (4 + 2)  # of two blocks with eight heads: products of fp32 and of 16 bits
+    assert peak(text_type="gemma2", sliding_window=None) - peak() > scores
+    built = build_job({"model": small | {"text_type": "gemma2"}, "gpu": "h100"})
+    assert built.attention == "sdpa"  # call by call, of the images alone
+    flash = build_job({"model": small | {"text_type": "gemma2"}, "gpu": "h100", "attention": "flash"})
+    assert "bounds scores itself" in next(one.why for one in flash.assumptions if one.key == "attention")
+
+
 def test_a_text_has_room_for_the_tokens_of_its_image() -> None:
     assert "sequence_length: 3 tokens have no room for the 4 of an image" in refused(model=LLAVA, sequence_length=3)
     assert build_job({"model": LLAVA, "gpu": CARD, "sequence_length": 4}).sequence_length == 4

@@ -107,6 +107,7 @@ UNDECLARED = {
     *("other_families", "other_families_shared", "other_families_zero"),
     "named_types",
     "vision_more",
+    "image_text",
     "text_types",
     "speech",
 }

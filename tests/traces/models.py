@@ -338,6 +338,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
 """The keys of `config.json` but for `model_type`, by model type."""
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "paligemma": {
+        "text_config": (
+            CONFIGS["paligemma"]["text_config"],
+            {**CONFIGS["paligemma"]["text_config"], "model_type": "gemma2", "sliding_window": 16},
+        )
+    },
     "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
     "afmoe": {"mup_enabled": (False, True), "num_dense_layers": (0, 1, 2), "sliding_window": (16, 256)},
     "gpt_bigcode": {"multi_query": (True, True, False)},

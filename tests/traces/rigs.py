@@ -77,6 +77,7 @@ TRANSFORMERS = Rig(
             "other_families",
             "named_types",
             "vision_more",
+            "image_text",
             "text_types",
             "speech",
             "virtual_tokens",

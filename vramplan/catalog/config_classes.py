@@ -188,6 +188,7 @@ NEUTRAL: dict[str, Any] = {
     "vision_tiles": None,
     "cross_attention_layers": (),
     "scaled_queries": False,
+    "text_type": None,
     "projection_size": None,
     "decoder_layers": None,
     "activation_dropout": 0.0,

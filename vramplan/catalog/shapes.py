@@ -115,6 +115,7 @@ FIELDS: dict[str, str] = {
     "vision_tiles": COUNT,
     "cross_attention_layers": BLOCKS,
     "scaled_queries": FLAG,
+    "text_type": TEXT,
     "projection_size": COUNT,
     "decoder_layers": COUNT,
     "activation_dropout": RATIO,

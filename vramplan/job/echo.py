@@ -295,6 +295,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_tiles": model.vision_tiles,
         "cross_attention_layers": list(model.cross_attention_layers),
         "scaled_queries": model.scaled_queries,
+        "text_type": model.text_type,
         "projection_size": model.projection_size,
         "sliding_window_start": model.sliding_window_start,
         "new_decoder_architecture": model.new_decoder_architecture,

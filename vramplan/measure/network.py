@@ -11,6 +11,7 @@ from vramplan.catalog.fields import Fields, Sink
 from vramplan.catalog.hf_config import shape_of_config
 from vramplan.errors import UsageError
 from vramplan.measure.configurations import more_keys
+from vramplan.replay.models.capable import scores_text
 from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 
@@ -95,6 +96,8 @@ def with_dropout(job: ResolvedJob) -> ModelShape:
 def build(job: ResolvedJob, config: Any, dtype: Any = None) -> Any:
     """The model of the configuration, on the device that is the default: its weights in `dtype`, or in fp32."""
     how: dict[str, Any] = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
+    if job.attention != "eager" and scores_text(job.model):
+        how = {"attn_implementation": {"": "sdpa", "text_config": "eager", "vision_config": "sdpa"}}
     if not job.model.attention_heads:
         how = {}  # convolutions alone
     return _auto(job.model).from_config(config, **how, **({} if dtype is None else {"dtype": dtype}))

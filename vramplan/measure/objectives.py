@@ -136,12 +136,17 @@ def _bounded(model: Any, logits: Any) -> Any:
         logits = logits * config.logit_scale
     if getattr(config, "lm_head_multiplier", None) is not None:
         logits = logits * config.lm_head_multiplier
-    bound = getattr(config, "final_logit_softcapping", None)
+    bound = _bound_of(model)
     if bound is None:
         return logits
     logits = logits / bound
     logits = torch.tanh(logits)
     return logits * bound
+
+
+def _bound_of(model: Any) -> Any:
+    """The bound of the logits, of a model with images that of its text; None: there is none."""
+    return getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
 
 def _chunked(model: Any, labels: Any, *given: Any, chunks: int, **named: Any) -> Any:
@@ -171,7 +176,7 @@ def _tiled(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
     outputs, head = _before_head(model, *given, **named)
     hidden, labels = outputs[0][:, :-1], labels[:, 1:]
     mask = labels != IGNORED
-    bound = getattr(model.config, "final_logit_softcapping", None)
+    bound = _bound_of(model)
     places = hidden[mask], head.weight, head.bias, labels[mask]
     found = head_of.apply(*places, 1.0, TILE_COLUMNS, bound, 1.0, TRL_OUTPUTS)
     del places, hidden
@@ -197,7 +202,7 @@ def _fused(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
             raise UsageError(message, key="loss", hint="use standard")
     if getattr(config, "lm_head_multiplier", None) is not None:
         hidden = hidden * config.lm_head_multiplier  # liger_kernel/transformers/model/falcon_h1.py
-    bound = getattr(config, "final_logit_softcapping", None)
+    bound = _bound_of(model)
     more = {} if bound is None else {"final_logit_softcapping": bound}
     result = loss(hidden_states=hidden, lm_head_weight=head.weight, labels=labels, hidden_size=hidden.shape[-1], **more)
     found = getattr(result, "loss", result[0] if isinstance(result, tuple) else result)

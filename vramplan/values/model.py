@@ -238,6 +238,7 @@ class ModelShape(NamedTuple):
     vision_tiles: int | None = None  # of it: parts that an image is cut into, each as large as `image_size`
     cross_attention_layers: tuple[int, ...] = ()  # of it: text blocks that look at the images, not at the text
     scaled_queries: bool = False  # Ministral 3: queries are scaled by their places
+    text_type: str | None = None  # PaliGemma: the model type of the text, where it may be one of several
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer

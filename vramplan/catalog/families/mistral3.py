@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import FLAG, MODEL_TYPES, Keys, ModelType, tower
+from vramplan.catalog.config_classes import FLAG, Keys, ModelType, tower
+from vramplan.catalog.families.among_text import only, read_text, text_keys
 from vramplan.catalog.families.clip import VISION_KEYS as CLIP_KEYS
 from vramplan.catalog.families.clip import read_inside
 from vramplan.catalog.families.llama import DEFAULTS, FIXED
 from vramplan.catalog.families.qwen2_vl import IMAGE_SIZE, quarters
-from vramplan.catalog.fields import Fields, shown
+from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
 TEXTS = ("mistral", "ministral3")  # which text is read where nothing says it is the first
@@ -30,17 +31,13 @@ OF_PIXTRAL: Mapping[str, Any] = {
 """The defaults of PixtralVisionConfig; where there is no configuration of the images, that of Mistral 3 says others."""
 
 
-def _keys_of(text: str) -> Keys:
-    return {key: one for key, one in MODEL_TYPES[text].keys.items() if key != "tie_word_embeddings"}
-
-
 def _mistral3(fields: Fields, values: dict[str, Any]) -> None:
     _read_text(fields, values)
     vision = read_inside(fields, "vision_config", VISION_KEYS, values)
     if vision is not None:
         values.update({key: one for key, one in OF_PIXTRAL.items() if key not in values})
-        _only(vision, "model_type", "pixtral")
-    _only(fields, "projector_hidden_act", "gelu")
+        only(vision, "model_type", ("pixtral",), "mistral3")
+    only(fields, "projector_hidden_act", ("gelu",), "mistral3")
     merge = fields.integer("spatial_merge_size", minimum=1) if fields.given("spatial_merge_size") else None
     if merge is not None:
         values["vision_merge"] = merge
@@ -50,22 +47,8 @@ def _mistral3(fields: Fields, values: dict[str, Any]) -> None:
         fields.refuse("multimodal_projector_bias", "true is not modelled")
 
 
-def _only(fields: Fields, key: str, word: str) -> None:
-    found = fields.text(key)
-    if found is not None and found != word:
-        fields.refuse(key, f"{shown(found)} is not modelled inside of mistral3 (modelled: {word})")
-
-
 def _read_text(fields: Fields, values: dict[str, Any]) -> None:
-    """The configuration of the text, whose own class has the defaults of what it leaves out."""
-    inside = fields.fields("text_config") if fields.given("text_config") else None
-    named = None if inside is None else inside.text("model_type")
-    if inside is not None and named is not None and named not in TEXTS:
-        message = f"{shown(named)} is not modelled inside of mistral3 (modelled: {', '.join(TEXTS)})"
-        inside.refuse("model_type", message)
-        return
-    text = named or TEXTS[0]
-    read_inside(fields, "text_config", _keys_of(text), values)
+    text, inside = read_text(fields, values, TEXTS, "mistral3", TEXT_FIELDS)
     values["scaled_queries"] = text == TEXTS[1]
     if inside is None:
         return
@@ -73,12 +56,6 @@ def _read_text(fields: Fields, values: dict[str, Any]) -> None:
         # the class would tie them, but from_pretrained does not where the checkpoint's head is not its table, which the
         # text's configuration says: those of the hub have the key there or nowhere
         values["tied_embeddings"] = inside.boolean("tie_word_embeddings") is True
-    kind = MODEL_TYPES[text]
-    if kind.adjust is not None:
-        kind.adjust(inside, values)
-    for key, default in kind.defaults.items():
-        if key in TEXT_FIELDS and key not in values and not callable(default):
-            values[key] = default
     if "head_size" not in values and values.get("attention_heads"):
         values["head_size"] = values["hidden_size"] // values["attention_heads"]
 
@@ -88,7 +65,7 @@ def _written(shape: ModelShape) -> dict[str, Any]:
     special = {"image_token_index": shape.vocabulary_size - 1, "spatial_merge_size": shape.vision_merge}
     window = {"sliding_window": shape.sliding_window}  # null is a value of its own
     return {
-        "text_config": {**tower(text, shape, _keys_of(text)), **window},
+        "text_config": {**tower(text, shape, text_keys(text)), **window},
         "vision_config": tower("pixtral", shape, VISION_KEYS),
         **special,
     }

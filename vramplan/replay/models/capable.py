@@ -13,6 +13,12 @@ def no_fused_attention(name: str) -> str | None:
     return reason
 
 
+def scores_text(shape: ModelShape) -> bool:
+    """Whether the text of a model with images makes scores whatever attention the images have: `scores_text(shape)`."""
+    asked = own(shape.family, "scores_text", None)
+    return asked is not None and asked.__func__(shape)
+
+
 def no_checkpointing(name: str) -> str | None:
     """Why the family's activations cannot be checkpointed; None where they can."""
     reason: str | None = getattr(family(name), "no_checkpointing", None)

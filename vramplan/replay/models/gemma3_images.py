@@ -154,7 +154,11 @@ class Gemma3Images:
         mask = tape.new("bitwise_or", shape, BOOL, True)
         for _ in range(windowed + self.recipe.padded):
             mask = tape.new("bitwise_and", shape, BOOL, True)
-        return tape.new("where", shape, embeds.dtype, True) if self.recipe.attention == "eager" else mask
+        return tape.new("where", shape, embeds.dtype, True) if self.adds_mask() else mask
+
+    def adds_mask(self) -> bool:
+        """Whether the mask is added to scores; the kernels take one of booleans."""
+        return self.recipe.attention == "eager"
 
     def language_model(
         self,
