@@ -12,6 +12,7 @@ from vramplan.catalog.families.dinov2 import inside_width, ratio_of
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
+from vramplan.job import build_job
 from vramplan.values.model import ModelShape
 
 VIT = {"architectures": ["ViTForImageClassification"], "model_type": "vit", "id2label": {"0": "a", "1": "b", "2": "c"}}
@@ -50,6 +51,16 @@ LLAVA: dict[str, Any] = {
 }
 
 
+INTERNVL: dict[str, Any] = {
+    "architectures": ["InternVLForConditionalGeneration"],
+    "model_type": "internvl",
+    "downsample_ratio": 0.5,
+    "image_token_id": 151667,
+    "text_config": {"model_type": "qwen2", "vocab_size": 151674, "hidden_size": 896, "num_attention_heads": 14}
+    | {"num_hidden_layers": 24, "num_key_value_heads": 2, "intermediate_size": 4864, "max_window_layers": 70}
+    | {"tie_word_embeddings": False, "rope_scaling": {"rope_type": "dynamic", "type": "dynamic", "factor": 2.0}},
+    "vision_config": {"model_type": "internvl_vision", "attention_bias": True, "image_size": [448, 448]},
+}
 PALIGEMMA: dict[str, Any] = {
     "architectures": ["PaliGemmaForConditionalGeneration"],
     "model_type": "paligemma",
@@ -227,6 +238,28 @@ def test_a_gemma_beside_images_has_nothing_that_is_of_a_gemma_2() -> None:
     assert [one.key for one in caught.value.problems] == ["text_type"]
 
 
+def test_internvl_has_tiles_and_the_text_that_its_configuration_names(tmp_path: Path) -> None:
+    shape = read(tmp_path, INTERNVL)
+    assert (shape.text_type, shape.hidden_size, shape.head_size, shape.key_value_heads) == ("qwen2", 896, 64, 2)
+    assert (shape.image_size, shape.vision_tiles, shape.image_tokens, shape.stacks) == (448, 13, 13 * 256, (24, 24))
+    assert (shape.qkv_bias, shape.vision_qkv_bias, shape.rope_scaling) == (True, True, "dynamic")
+    assert not shape.tied_embeddings  # what the text says, as a checkpoint with a head of its own is not tied
+    assert read(tmp_path, {**INTERNVL, "tie_word_embeddings": True}).tied_embeddings
+    assert read(tmp_path, {"model_type": "internvl"}).tied_embeddings
+    text = {"model_type": "qwen3", "num_attention_heads": 16, "hidden_size": 1024, "num_key_value_heads": 8}
+    newer = read(tmp_path, {**INTERNVL, "text_config": text, "vision_config": {"image_size": 224, "patch_size": 16}})
+    assert (newer.qk_norm, newer.qkv_bias, newer.head_size, newer.image_tokens) == (True, False, 128, 13 * 49)
+    llama = read(tmp_path, {**INTERNVL, "text_config": {"model_type": "llama", "attention_bias": True}})
+    assert (llama.qk_norm, llama.qkv_bias, llama.output_bias, llama.vocabulary_size) == (False, True, True, 32000)
+
+
+def test_tiles_make_no_text_longer_than_its_default() -> None:
+    fields = {"family": "internvl", "hidden_size": 64, "layers": 2, "attention_heads": 2, "key_value_heads": 2}
+    job = {"model": fields, "gpu": "a100"}
+    assert build_job(job).sequence_length == 4096
+    assert build_job({**job, "model": {**fields, "vision_tiles": 8}}).sequence_length == 2048
+
+
 def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:
     shape = read(tmp_path, QWEN2_VL)
     assert (shape.layers, shape.hidden_size, shape.key_value_heads, shape.vocabulary_size) == (28, 3584, 4, 152064)
@@ -298,6 +331,21 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
     ("values", "message"),
     [
         ({**QWEN2_VL, "use_sliding_window": True}, "use_sliding_window: true is not modelled"),
+        ({**INTERNVL, "vision_config": {"norm_type": "rms_norm"}}, "norm_type: 'rms_norm' is not modelled"),
+        ({**INTERNVL, "vision_config": {"use_qk_norm": True}}, "use_qk_norm: true is not modelled"),
+        ({**INTERNVL, "vision_config": {"use_mean_pooling": False}}, "use_mean_pooling: false is not modelled"),
+        ({**INTERNVL, "vision_config": {"use_absolute_position_embeddings": False}}, "false is not modelled"),
+        ({**INTERNVL, "vision_config": {"hidden_dropout_prob": 0.1}}, "dropout of the hidden states of images"),
+        ({**INTERNVL, "vision_config": {"image_size": [448, 224]}}, "image_size: only squares are modelled"),
+        ({**INTERNVL, "vision_config": {"patch_size": 16, "image_size": 432}}, "squares of 2 do not cover the 27"),
+        ({**INTERNVL, "vision_config": {"model_type": "clip_vision_model"}}, "(modelled: internvl_vision)"),
+        ({**INTERNVL, "vision_feature_layer": -2}, "vision_feature_layer: only -1 is modelled"),
+        ({**INTERNVL, "vision_feature_select_strategy": "full"}, "'full' is not modelled"),
+        ({**INTERNVL, "text_config": {"model_type": "gpt_oss"}}, "'gpt_oss' is not modelled inside of internvl"),
+        (
+            {**INTERNVL, "text_config": {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 64}},
+            "windows of a text beside images are not modelled",
+        ),
         ({**QWEN2_VL, "vision_config": {"hidden_size": 1536}}, "tokens of 1536 elements in a text of 3584"),
         ({**QWEN25_VL, "vision_config": {"window_size": 14}}, "less than a square of 28"),
         ({**QWEN3_VL, "vision_config": {"deepstack_visual_indexes": [8, 27]}}, "there is no block 27 of 27"),

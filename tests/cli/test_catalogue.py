@@ -46,6 +46,7 @@ WORDS = {
         "vision_rotary",
         "scaled_queries",
         "text_type",
+        "vision_qkv_bias",
         "linear_attention.layers",
     ),
     *(

@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from vramplan.catalog.config_classes import MODEL_TYPES
-from vramplan.catalog.families import paligemma
+from vramplan.catalog.families import internvl, paligemma
 from vramplan.catalog.families.dinov2 import inside_width
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
@@ -113,7 +113,7 @@ BEYOND = (
 )
 """Families that are drawn with techniques that meet: text alone, one stack of blocks, no experts."""
 
-TEXTS = {"paligemma": paligemma.TEXTS}  # the types of the text inside of a type
+TEXTS = {"paligemma": paligemma.TEXTS, "internvl": internvl.TEXTS}  # the types of the text inside of a type
 WITH_IMAGES = {name for name, kind in MODEL_TYPES.items() if "channels" in kind.defaults}
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
@@ -198,6 +198,8 @@ def models(
         fields["vision_merge"] = draw(
             st.sampled_from([n for n in (1, 2, 3) if "vision_frames" in fields or edge % n == 0])
         )
+    if "vision_tiles" in kind.defaults:
+        fields["vision_tiles"] = draw(st.integers(1, 4))
     if "vision_window" in kind.defaults:
         fields["vision_window"] = draw(st.sampled_from([48, 112]))
         fields["vision_full_layers"] = draw(st.sampled_from([(), (0,), (fields["vision_layers"] - 1,)]))
@@ -208,7 +210,6 @@ def models(
     if "vision_tapped_layers" in kind.defaults:
         blocks = st.sets(st.integers(0, fields["vision_layers"] - 1), min_size=1)
         fields["vision_tapped_layers"] = tuple(sorted(draw(blocks)))
-        fields["vision_tiles"] = draw(st.integers(1, 4))
         fields["vision_global_layers"] = draw(st.integers(1, 4))
         fields["cross_attention_layers"] = draw(some_blocks(layers).filter(bool))
     if "experts.count" in kind.defaults:

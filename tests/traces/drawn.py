@@ -117,7 +117,7 @@ RARE = {
 
 IMAGES_AND_TEXT = (
     *("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
-    *("gemma3", "qwen3_5", "qwen3_5_moe", "siglip", "paligemma"),
+    *("gemma3", "qwen3_5", "qwen3_5_moe", "siglip", "paligemma", "internvl"),
 )
 IMAGES = ("vit", "resnet", "dinov2")
 LENGTHS = {"mistral3": (200, 256), "whisper": (8, 17, 32, 64)}

@@ -328,6 +328,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "gemma", **GROUPED, "head_dim": 16, "tie_word_embeddings": True},
         "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
     },
+    "internvl": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "qwen2", **GROUPED},
+        "vision_config": {"model_type": "internvl_vision", **TOWER, "image_size": [64, 64], "patch_size": [16, 16]}
+        | {"attention_bias": True},
+    },
     "gemma3": {
         "image_token_index": 1002,
         "mm_tokens_per_image": 4,
@@ -338,6 +344,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 """The keys of `config.json` but for `model_type`, by model type."""
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "internvl": {"text_config": tuple({**GROUPED, "model_type": name} for name in ("qwen2", "qwen3", "llama"))},
     "paligemma": {
         "text_config": (
             CONFIGS["paligemma"]["text_config"],

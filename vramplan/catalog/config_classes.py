@@ -129,6 +129,7 @@ FAMILY_OF = {
     "esm": "esm",
     "wav2vec2": "wav2vec2",
     "hubert": "wav2vec2",
+    "internvl": "internvl",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -176,6 +177,7 @@ NEUTRAL: dict[str, Any] = {
     "vision_intermediate_size": None,
     "vision_activation": None,
     "vision_attention_dropout": 0.0,
+    "vision_qkv_bias": None,
     "vision_merge": None,
     "vision_frames": None,
     "vision_window": None,

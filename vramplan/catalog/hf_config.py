@@ -100,9 +100,9 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     _refuse_sizes(fields, values, keys)  # before anything is listed block by block
     if kind.adjust is not None:
         kind.adjust(fields, values)
-    scaling = _rope_scaling(fields, model_type)
+    scaling = rope_scaling_in(fields, model_type)
     if "rope_scaling" in kind.defaults:
-        values["rope_scaling"] = scaling
+        values["rope_scaling"] = scaling or values.get("rope_scaling")  # of a configuration inside
     elif scaling is not None and kind.fixed.get("positions") == "rope":
         fields.refuse("rope_scaling", f"{scaling} is not modelled for {model_type}")
     values["task"], assumptions = _task(fields, model_type)
@@ -181,7 +181,7 @@ def _blocks(fields: Fields, key: str) -> tuple[int, ...] | None:
     return tuple(sorted(set(value)))
 
 
-def _rope_scaling(fields: Fields, model_type: str) -> str | None:
+def rope_scaling_in(fields: Fields, model_type: str) -> str | None:
     """The kind of scaled rotary positions, where it is one that keeps tensors of its own."""
     for key in ("rope_parameters", "rope_scaling"):
         inside = fields.fields(key) if fields.given(key) else None

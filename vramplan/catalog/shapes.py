@@ -103,6 +103,7 @@ FIELDS: dict[str, str] = {
     "vision_intermediate_size": COUNT,
     "vision_activation": TEXT,
     "vision_attention_dropout": RATIO,
+    "vision_qkv_bias": FLAG,
     "vision_merge": COUNT,
     "vision_frames": COUNT,
     "vision_window": COUNT,

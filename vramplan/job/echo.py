@@ -283,6 +283,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_intermediate_size": model.vision_intermediate_size,
         "vision_activation": model.vision_activation,
         "vision_attention_dropout": model.vision_attention_dropout,
+        "vision_qkv_bias": model.vision_qkv_bias,
         "vision_merge": model.vision_merge,
         "vision_frames": model.vision_frames,
         "vision_window": model.vision_window,

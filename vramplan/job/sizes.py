@@ -25,8 +25,11 @@ def sequence_length_of(resolver: Resolver, model: ModelShape | None) -> int:
     if model is None:
         return given or DEFAULT_MAX_SEQUENCE
     if given is None:
-        length = min(model.max_positions, DEFAULT_MAX_SEQUENCE)
-        resolver.assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
+        usual = DEFAULT_MAX_SEQUENCE
+        while usual < model.image_tokens:
+            usual *= 2
+        length = min(model.max_positions, usual)
+        resolver.assume("sequence_length", length, f"min(max_positions, {usual})")
         _check_room(resolver, model, length)
         return length
     _check_room(resolver, model, given)

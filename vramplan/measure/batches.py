@@ -12,6 +12,7 @@ from vramplan.measure.known import known
 from vramplan.measure.objectives import smooths_outside
 from vramplan.measure.preferences import is_preference, pairs_of
 from vramplan.measure.taught_from_file import SAVED
+from vramplan.replay.models.capable import marks_images
 from vramplan.values.job import ResolvedJob
 
 SEQUENCES_IN_A_ROW = 2  # of packed ones
@@ -38,7 +39,7 @@ def batch_of(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
             if shape.image_tokens:
                 tokens[:, : shape.image_tokens] = model.config.image_token_id
         given["input_ids"] = tokens
-        if shape.vision_merge is not None and not shape.any_image_size:
+        if marks_images(shape.family):
             kinds = torch.zeros_like(tokens)
             kinds[:, : shape.image_tokens] = 1
             given["token_type_ids"] = kinds
@@ -60,13 +61,14 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     size, shape = job.micro_batch_size, job.model
     if shape.vision_frames is not None:
         return images_in_patches(job, model, device)
-    if shape.vision_tiles is not None:
+    if shape.cross_attention_layers:
         return images_in_tiles(job, model, device)
     assert size is not None
     assert shape.channels is not None
     assert job.image_size is not None
     edge = isqrt(shape.image_patches) * (shape.patch_size or 0) if shape.any_image_size else job.image_size
-    pixels = torch.randn(size, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
+    each = shape.vision_tiles or 1
+    pixels = torch.randn(size * each, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
     sizes = {"image_sizes": known([[edge, edge]] * size, device)} if shape.any_image_size else {}
     return {"pixel_values": pixels, **sizes}
 

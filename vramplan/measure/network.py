@@ -167,6 +167,8 @@ def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:
     free = {*_UNCOMPARED, *(_DROPOUTS if dropout_given else ())}
     if shape.any_image_size:
         free.add("image_size")  # it is the job's, not the configuration's
+    if not shape.cross_attention_layers:
+        free.add("vision_tiles")  # the processor says it, not the configuration
     if shape.sliding_window is None:
         free.add("sliding_window_start")  # no block has a window
     if shape.sliding_window_pattern is not None and shape.sliding_window_pattern > shape.layers:

@@ -226,6 +226,7 @@ class ModelShape(NamedTuple):
     vision_intermediate_size: int | None = None
     vision_activation: str | None = None
     vision_attention_dropout: float = 0.0
+    vision_qkv_bias: bool | None = None  # InternVL: bias of its query, key and value projections
     vision_merge: int | None = None  # Qwen2-VL, Gemma 3: edge of the squares of patches that make a token
     vision_frames: int | None = None  # Qwen2-VL: images of a film that a patch takes in; one image is repeated
     vision_window: int | None = None  # Qwen2.5-VL: pixels of an edge of the windows that most vision blocks look at
@@ -235,10 +236,10 @@ class ModelShape(NamedTuple):
     vision_rotary: bool = False  # Pixtral: patches of whole images of any size, told apart by rotary positions alone
     vision_global_layers: int | None = None  # Llama 3.2 Vision: gated blocks of a second encoder, after the first
     vision_tapped_layers: tuple[int, ...] = ()  # of it: vision blocks whose results the text gets beside the last one
-    vision_tiles: int | None = None  # of it: parts that an image is cut into, each as large as `image_size`
+    vision_tiles: int | None = None  # of it, InternVL: parts that an image is cut into, each as large as `image_size`
     cross_attention_layers: tuple[int, ...] = ()  # of it: text blocks that look at the images, not at the text
     scaled_queries: bool = False  # Ministral 3: queries are scaled by their places
-    text_type: str | None = None  # PaliGemma: the model type of the text, where it may be one of several
+    text_type: str | None = None  # PaliGemma, InternVL: the model type of the text, where it may be one of several
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer
@@ -280,10 +281,10 @@ class ModelShape(NamedTuple):
 
     @property
     def image_tokens(self) -> int:
-        """Tokens of a text that stand for an image, one for each patch; 0 where images are not among the tokens."""
+        """Tokens of a text that stand for an image, one for each patch of its tiles; 0 where it is not among it."""
         if self.task != "lm" or self.image_size is None or self.patch_size is None or self.cross_attention_layers:
             return 0
-        return self.image_patches // (self.vision_merge or 1) ** 2
+        return self.image_patches // (self.vision_merge or 1) ** 2 * (self.vision_tiles or 1)
 
     @property
     def image_patches(self) -> int:

@@ -45,3 +45,20 @@ def read_text(
         if key in taken and key not in values and not callable(default):
             values[key] = default
     return text, inside
+
+
+def tied_of_text(fields: Fields, text: Fields, values: dict[str, Any]) -> None:
+    """Whether the head is tied, of a class that would tie it.
+
+    from_pretrained does not tie it where the checkpoint's head is not its table, which the text's configuration says:
+    those of the hub have the key there or nowhere.
+    """
+    if not fields.given("tie_word_embeddings"):
+        values["tied_embeddings"] = text.boolean("tie_word_embeddings") is True
+
+
+def rope_scaling_of(text: Fields, model_type: str) -> str | None:
+    """The kind of scaled rotary positions of the text, where it is one that keeps tensors of its own."""
+    from vramplan.catalog.hf_config import rope_scaling_in  # it imports this package
+
+    return rope_scaling_in(text, model_type)

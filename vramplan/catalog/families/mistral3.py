@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import FLAG, Keys, ModelType, tower
-from vramplan.catalog.families.among_text import only, read_text, text_keys
+from vramplan.catalog.families.among_text import only, read_text, text_keys, tied_of_text
 from vramplan.catalog.families.clip import VISION_KEYS as CLIP_KEYS
 from vramplan.catalog.families.clip import read_inside
 from vramplan.catalog.families.llama import DEFAULTS, FIXED
@@ -52,10 +52,7 @@ def _read_text(fields: Fields, values: dict[str, Any]) -> None:
     values["scaled_queries"] = text == TEXTS[1]
     if inside is None:
         return
-    if not fields.given("tie_word_embeddings"):
-        # the class would tie them, but from_pretrained does not where the checkpoint's head is not its table, which the
-        # text's configuration says: those of the hub have the key there or nowhere
-        values["tied_embeddings"] = inside.boolean("tie_word_embeddings") is True
+    tied_of_text(fields, inside, values)
     if "head_size" not in values and values.get("attention_heads"):
         values["head_size"] = values["hidden_size"] // values["attention_heads"]
 

@@ -1,13 +1,17 @@
-"""What models that put images among text have alike: the order of their parts, the width of a patch, and an output."""
+"""What models that put images among text have alike: the order of their parts, the width of a patch, a
+text from embeddings, and an output."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, output_embedding
+from vramplan.replay.models.llama import Block, rotary_embedding
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, RMSNorm, Segment, output_embedding
+from vramplan.replay.models.windows import has_window, masks_of
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.tensors import INT64, Parameter, Tensor
 
 PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
 
@@ -35,3 +39,20 @@ def output_with_images(
     if recipe.loss != CAUSAL_LM_FP32:
         return output  # a loss that is made of the hidden states takes those alone
     return Output(output.loss, (output.logits, images))
+
+
+def decoded(
+    tape: Tape, recipe: Recipe, embeds: Tensor, segments: Sequence[Segment], kind: type[Block] = Block
+) -> Tensor:
+    """LlamaModel.forward and that of its kin, from embeddings."""
+    shape = recipe.shape
+    position_ids = tape.new("arange", (1, embeds.shape[1]), INT64, False)
+    masks = masks_of(embeds, recipe)
+    hidden = embeds
+    rotary = rotary_embedding(hidden, shape.head_size)
+
+    def block(i: int) -> Block:
+        return kind(tape, recipe, masks[has_window(shape, i)], position_ids, rotary, i)
+
+    hidden = run_blocks(tape, segments, block, hidden, start=shape.blocks - shape.layers)
+    return RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)

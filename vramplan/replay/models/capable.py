@@ -19,6 +19,11 @@ def scores_text(shape: ModelShape) -> bool:
     return asked is not None and asked.__func__(shape)
 
 
+def marks_images(name: str) -> bool:
+    """Whether the processor gives `token_type_ids`, which say what is of an image: `marks_images = True`."""
+    return getattr(family(name), "marks_images", False) is True
+
+
 def no_checkpointing(name: str) -> str | None:
     """Why the family's activations cannot be checkpointed; None where they can."""
     reason: str | None = getattr(family(name), "no_checkpointing", None)

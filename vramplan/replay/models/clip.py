@@ -8,6 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.cores import Eager
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.llama import eager_attention
 from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment
@@ -80,6 +81,8 @@ def text_tower(recipe: Recipe) -> Tower:
 class Attention:
     """CLIPAttention."""
 
+    eager: Eager = staticmethod(eager_attention)
+
     def __init__(self, tape: Tape, tower: Tower) -> None:
         width, dtype = tower.hidden_size, tower.dtype
         self.tower = tower
@@ -100,7 +103,7 @@ class Attention:
         values = transpose(view(values, heads), 1, 2)
         weights = None
         if tower.attention == "eager":
-            output, weights = eager_attention(queries, keys, values, mask, 1, tower.attention_dropout)
+            output, weights = self.eager(queries, keys, values, mask, 1, tower.attention_dropout)
         else:
             output = scaled_dot_product(
                 queries, keys, values, tower.attention, tower.attention_dropout, causal=tower.causal

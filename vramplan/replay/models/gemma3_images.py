@@ -61,6 +61,7 @@ class Gemma3Images:
     projector: Callable[[Tape, Recipe], Callable[[Tensor], Tensor]] = Projector
     block_lists = ("vision_tower.encoder.layers", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
+    marks_images = True
     takes_padding = True
     head_losses = ("half-logits", "chunked:N", "fused")
     smooths = False  # it returns what it made of the images beside its logits

@@ -7,16 +7,12 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.among_text import sort_parts
-from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.among_text import decoded, sort_parts
 from vramplan.replay.models.clip import VisionModel
-from vramplan.replay.models.gpt2 import causal_mask
-from vramplan.replay.models.llama import Block, rotary_embedding
 from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
-    RMSNorm,
     Segment,
     causal_lm_loss,
     output_embedding,
@@ -111,7 +107,7 @@ class Llava:
         _mask = tokens_of_images(input_ids)
         embeds = masked_scatter(embeds, _mask, images)
         with self.tape.building("language_model"):
-            hidden = self.language_model(embeds, text)
+            hidden = decoded(self.tape, self.recipe, embeds, text)
         self.tape.abandon(*dead)
         return hidden, images
 
@@ -136,21 +132,6 @@ class Llava:
         projected = self.projector(after(selected, 1, 1))
         tape.abandon(pooling, end)
         return selected, last, projected, (first, pooling)
-
-    def language_model(self, embeds: Tensor, segments: tuple[Segment, ...]) -> Tensor:
-        """LlamaModel.forward, from embeddings."""
-        tape, recipe = self.tape, self.recipe
-        shape = recipe.shape
-        position_ids = tape.new("arange", (1, embeds.shape[1]), INT64, False)
-        mask = causal_mask(embeds) if recipe.attention == "eager" else None
-        hidden = embeds
-        rotary = rotary_embedding(hidden, shape.head_size)
-        start = shape.blocks - shape.layers
-        hidden = run_blocks(
-            tape, segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden, start=start
-        )
-        hidden = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
-        return hidden
 
 
 FORWARD = Llava

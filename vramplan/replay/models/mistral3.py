@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from math import isqrt
 
-from vramplan.replay.models.among_text import output_with_images, vision_width
-from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.among_text import decoded, output_with_images, vision_width
 from vramplan.replay.models.llama import Block as TextBlock
-from vramplan.replay.models.llama import rotary_embedding
 from vramplan.replay.models.ministral3 import Block as ScaledBlock
-from vramplan.replay.models.modules import SELECTIVE_OP, Linear, Output, Recipe, RMSNorm, Segment
+from vramplan.replay.models.modules import SELECTIVE_OP, Linear, Output, Recipe, RMSNorm
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.pixtral import VisionModel
 from vramplan.replay.models.stacks import split_at
-from vramplan.replay.models.windows import has_window, masks_of
 from vramplan.replay.operators.elementwise import gelu
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import masked_scatter, rejoined_rows, tokens_of_images
@@ -128,23 +125,8 @@ class Mistral3:
         _mask = tokens_of_images(input_ids)
         embeds = masked_scatter(embeds, _mask, images)
         with tape.building("language_model"):
-            return self.language_model(embeds, text), images
-
-    def language_model(self, embeds: Tensor, segments: tuple[Segment, ...]) -> Tensor:
-        """MistralModel.forward and Ministral3Model.forward, from embeddings."""
-        tape, recipe = self.tape, self.recipe
-        shape = recipe.shape
-        kind = ScaledBlock if shape.scaled_queries else TextBlock
-        position_ids = tape.new("arange", (1, embeds.shape[1]), INT64, False)
-        masks = masks_of(embeds, recipe)
-        hidden = embeds
-        rotary = rotary_embedding(hidden, shape.head_size)
-
-        def block(i: int) -> TextBlock:
-            return kind(tape, recipe, masks[has_window(shape, i)], position_ids, rotary, i)
-
-        hidden = run_blocks(tape, segments, block, hidden, start=shape.stacks[0])
-        return RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
+            kind = ScaledBlock if recipe.shape.scaled_queries else TextBlock
+            return decoded(tape, recipe, embeds, text, kind), images
 
 
 FORWARD = Mistral3
