@@ -9,6 +9,7 @@ from typing import Any
 from vramplan.catalog.config_classes import MODEL_TYPES, Keys
 from vramplan.catalog.families.clip import read_inside
 from vramplan.catalog.fields import Fields, shown
+from vramplan.engines import imported
 
 
 def text_keys(text: str) -> Keys:
@@ -59,6 +60,5 @@ def tied_of_text(fields: Fields, text: Fields, values: dict[str, Any]) -> None:
 
 def rope_scaling_of(text: Fields, model_type: str) -> str | None:
     """The kind of scaled rotary positions of the text, where it is one that keeps tensors of its own."""
-    from vramplan.catalog.hf_config import rope_scaling_in  # it imports this package
-
-    return rope_scaling_in(text, model_type)
+    found: str | None = imported("vramplan.catalog.hf_config:rope_scaling_in")(text, model_type)
+    return found
