@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count as count_from
 from typing import Any
+from weakref import ref
 
 from vramplan.replay.autograd import walk_from, walk_reached, whole_gradients
 from vramplan.replay.observers import Observer
@@ -23,6 +24,7 @@ class RunsReentrantly(Observer):
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.outside: list[Parameter] = []  # weights of segments that are not in the graph
+        self.inside: list[tuple[ref[Any], list[Parameter]]] = []  # nodes of those that are, and their weights
 
     def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
         """A segment runs. One that is given nothing that needs a gradient is not in the graph, whatever it trains."""
@@ -30,11 +32,18 @@ class RunsReentrantly(Observer):
         before = len(parameters)
         out = reentrant_checkpoint(function, *inputs)
         result: Any = out
-        if (result[0] if type(result) is tuple else result).node is None:
+        node = (result[0] if type(result) is tuple else result).node
+        if node is None:
             self.outside += parameters[before:]
         else:
+            self.inside.append((ref(node), parameters[before:]))
             self.hold(function)
         return out
+
+    def unreached(self) -> list[Parameter]:
+        """The weights of segments that backward does not come to: those of results that nobody used too."""
+        walked = {*self.tape.nodes}
+        return self.outside + [one for node, weights in self.inside if node() not in walked for one in weights]
 
     def hold(self, function: Callable[..., Any]) -> None:
         """The node has the function, and that has what its blocks were handed by name, until the outputs go.
@@ -67,7 +76,7 @@ class ReentrantCheckpoints(Technique):
 
     def never_walked(self) -> Sequence[Parameter]:
         """The weights of the segments that backward does not come to."""
-        return self.runs.outside
+        return self.runs.unreached()
 
 
 def reentrant_checkpoint(function: Callable[..., Any], x: Any, *others: Tensor) -> Any:
