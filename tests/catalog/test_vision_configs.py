@@ -61,6 +61,13 @@ INTERNVL: dict[str, Any] = {
     | {"tie_word_embeddings": False, "rope_scaling": {"rope_type": "dynamic", "type": "dynamic", "factor": 2.0}},
     "vision_config": {"model_type": "internvl_vision", "attention_bias": True, "image_size": [448, 448]},
 }
+LLAVA_NEXT: dict[str, Any] = {
+    "architectures": ["LlavaNextForConditionalGeneration"],
+    "model_type": "llava_next",
+    "image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]],
+    "text_config": {"model_type": "mistral", "vocab_size": 32064, "sliding_window": None},
+    "vision_config": {"model_type": "clip_vision_model", "image_size": 336, "num_hidden_layers": 24},
+}
 PALIGEMMA: dict[str, Any] = {
     "architectures": ["PaliGemmaForConditionalGeneration"],
     "model_type": "paligemma",
@@ -253,6 +260,17 @@ def test_internvl_has_tiles_and_the_text_that_its_configuration_names(tmp_path: 
     assert (llama.qk_norm, llama.qkv_bias, llama.output_bias, llama.vocabulary_size) == (False, True, True, 32000)
 
 
+def test_llava_next_has_a_square_of_tiles_beside_the_whole_image(tmp_path: Path) -> None:
+    shape = read(tmp_path, LLAVA_NEXT)
+    assert (shape.text_type, shape.intermediate_size, shape.key_value_heads) == ("mistral", 14336, 8)
+    assert (shape.vision_tiles, shape.image_tokens, shape.stacks) == (5, 2928, (23, 1, 32))
+    assert read(tmp_path, {"model_type": "llava_next"}).vision_tiles == 5
+    nine = read(tmp_path, {**LLAVA_NEXT, "image_grid_pinpoints": [[336, 336], [1008, 1008]]})
+    assert (nine.vision_tiles, nine.image_tokens) == (10, 576 + 72 * 73)
+    qwen = read(tmp_path, {**LLAVA_NEXT, "text_config": {"model_type": "qwen2", "max_window_layers": 20}})
+    assert (qwen.qkv_bias, qwen.output_bias, qwen.sliding_window_start) == (True, False, None)
+
+
 def test_tiles_make_no_text_longer_than_its_default() -> None:
     fields = {"family": "internvl", "hidden_size": 64, "layers": 2, "attention_heads": 2, "key_value_heads": 2}
     job = {"model": fields, "gpu": "a100"}
@@ -331,6 +349,10 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
     ("values", "message"),
     [
         ({**QWEN2_VL, "use_sliding_window": True}, "use_sliding_window: true is not modelled"),
+        ({**LLAVA_NEXT, "image_grid_pinpoints": [[336, 672]]}, "whose largest picture is a square"),
+        ({**LLAVA_NEXT, "text_config": {"model_type": "mistral"}}, "windows of a text beside images are not modelled"),
+        ({**LLAVA_NEXT, "text_config": {"model_type": "phi3"}}, "'phi3' is not modelled inside of llava_next"),
+        ({**LLAVA_NEXT, "vision_feature_layer": -1}, "vision_feature_layer: only -2 is modelled"),
         ({**INTERNVL, "vision_config": {"norm_type": "rms_norm"}}, "norm_type: 'rms_norm' is not modelled"),
         ({**INTERNVL, "vision_config": {"use_qk_norm": True}}, "use_qk_norm: true is not modelled"),
         ({**INTERNVL, "vision_config": {"use_mean_pooling": False}}, "use_mean_pooling: false is not modelled"),

@@ -47,6 +47,7 @@ WORDS = {
         "scaled_queries",
         "text_type",
         "vision_qkv_bias",
+        "vision_newline",
         "linear_attention.layers",
     ),
     *(

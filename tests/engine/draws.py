@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from vramplan.catalog.config_classes import MODEL_TYPES
-from vramplan.catalog.families import internvl, paligemma
+from vramplan.catalog.families import internvl, llava_next, paligemma
 from vramplan.catalog.families.dinov2 import inside_width
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
@@ -113,7 +113,11 @@ BEYOND = (
 )
 """Families that are drawn with techniques that meet: text alone, one stack of blocks, no experts."""
 
-TEXTS = {"paligemma": paligemma.TEXTS, "internvl": internvl.TEXTS}  # the types of the text inside of a type
+TEXTS = {
+    "paligemma": paligemma.TEXTS,
+    "internvl": internvl.TEXTS,
+    "llava_next": llava_next.TEXTS,
+}  # the types of the text inside of a type
 WITH_IMAGES = {name for name, kind in MODEL_TYPES.items() if "channels" in kind.defaults}
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
@@ -199,7 +203,8 @@ def models(
             st.sampled_from([n for n in (1, 2, 3) if "vision_frames" in fields or edge % n == 0])
         )
     if "vision_tiles" in kind.defaults:
-        fields["vision_tiles"] = draw(st.integers(1, 4))
+        squares = [2, 5, 10]  # a square of tiles and the whole image
+        fields["vision_tiles"] = draw(st.sampled_from(squares) if "vision_newline" in kind.fixed else st.integers(1, 4))
     if "vision_window" in kind.defaults:
         fields["vision_window"] = draw(st.sampled_from([48, 112]))
         fields["vision_full_layers"] = draw(st.sampled_from([(), (0,), (fields["vision_layers"] - 1,)]))

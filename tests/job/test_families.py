@@ -61,7 +61,17 @@ def test_these_families_are_particular() -> None:
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
     among_text = ["clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"]
-    among_text += ["gemma3", "qwen3_5", "qwen3_5_moe", "mistral3", "mllama", "siglip", "paligemma", "internvl"]
+    among_text += [
+        "gemma3",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "mistral3",
+        "mllama",
+        "siglip",
+        "paligemma",
+        "internvl",
+        "llava_next",
+    ]
     two_stacks = ["t5", "bart", "mbart", "m2m_100", "pegasus", "marian", "whisper"]
     assert sorted(unequal) == sorted(["resnet", *two_stacks, "gemma3n_text", "gemma4_text", *among_text])
 

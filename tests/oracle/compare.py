@@ -146,7 +146,7 @@ ROWS = {
     "other_families_zero": 16,
     "named_types": 64,
     "vision_more": 89,
-    "image_text": 57,
+    "image_text": 87,
     "text_types": 151,
     "speech": 37,
     "optimizers_more": 197,

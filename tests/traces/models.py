@@ -328,6 +328,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "gemma", **GROUPED, "head_dim": 16, "tie_word_embeddings": True},
         "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
     },
+    "llava_next": {
+        "image_token_index": 1002,
+        "image_grid_pinpoints": [[128, 128]],
+        "text_config": {"model_type": "mistral", **GROUPED, "sliding_window": None},
+        "vision_config": {"model_type": "clip_vision_model", **TOWER},
+    },
     "internvl": {
         "image_token_id": 1002,
         "text_config": {"model_type": "qwen2", **GROUPED},

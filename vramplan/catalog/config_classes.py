@@ -130,6 +130,7 @@ FAMILY_OF = {
     "wav2vec2": "wav2vec2",
     "hubert": "wav2vec2",
     "internvl": "internvl",
+    "llava_next": "llava_next",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -187,6 +188,7 @@ NEUTRAL: dict[str, Any] = {
     "vision_rotary": False,
     "vision_global_layers": None,
     "vision_tapped_layers": (),
+    "vision_newline": False,
     "vision_tiles": None,
     "cross_attention_layers": (),
     "scaled_queries": False,

@@ -36,7 +36,7 @@ HYBRID = (
     "`accelerate estimate-memory` gives its weights and Adam's states"
 )
 VISION_LANGUAGE = (
-    "of models that take images and text together LLaVA, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
+    "of models that take images and text together LLaVA, LLaVA-NeXT, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
     "Qwen3.5, Gemma 3, PaliGemma, InternVL and Mistral 3 are modelled; give the config.json of the text part, or the "
     "text model of the same size"
 )

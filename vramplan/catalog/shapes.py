@@ -113,6 +113,7 @@ FIELDS: dict[str, str] = {
     "vision_rotary": FLAG,
     "vision_global_layers": COUNT,
     "vision_tapped_layers": BLOCKS,
+    "vision_newline": FLAG,
     "vision_tiles": COUNT,
     "cross_attention_layers": BLOCKS,
     "scaled_queries": FLAG,

@@ -293,6 +293,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_rotary": model.vision_rotary,
         "vision_global_layers": model.vision_global_layers,
         "vision_tapped_layers": list(model.vision_tapped_layers),
+        "vision_newline": model.vision_newline,
         "vision_tiles": model.vision_tiles,
         "cross_attention_layers": list(model.cross_attention_layers),
         "scaled_queries": model.scaled_queries,

@@ -68,8 +68,11 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     assert job.image_size is not None
     edge = isqrt(shape.image_patches) * (shape.patch_size or 0) if shape.any_image_size else job.image_size
     each = shape.vision_tiles or 1
-    pixels = torch.randn(size * each, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
-    sizes = {"image_sizes": known([[edge, edge]] * size, device)} if shape.any_image_size else {}
+    tiles = (size, each) if shape.vision_newline else (size * each,)
+    pixels = torch.randn(*tiles, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
+    whole = edge * isqrt(each - 1) if shape.vision_newline else edge
+    asked = shape.any_image_size or shape.vision_newline
+    sizes = {"image_sizes": known([[whole, whole]] * size, device)} if asked else {}
     return {"pixel_values": pixels, **sizes}
 
 

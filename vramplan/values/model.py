@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, isqrt
 
 from vramplan.tuples import NamedTuple
 
@@ -236,10 +236,13 @@ class ModelShape(NamedTuple):
     vision_rotary: bool = False  # Pixtral: patches of whole images of any size, told apart by rotary positions alone
     vision_global_layers: int | None = None  # Llama 3.2 Vision: gated blocks of a second encoder, after the first
     vision_tapped_layers: tuple[int, ...] = ()  # of it: vision blocks whose results the text gets beside the last one
-    vision_tiles: int | None = None  # of it, InternVL: parts that an image is cut into, each as large as `image_size`
+    vision_newline: bool = False  # LLaVA-NeXT: a learned token after each row of patches of the tiles beside the first
+    vision_tiles: int | None = None  # Llama 3.2 Vision, InternVL: parts of an image, each as large as `image_size`
     cross_attention_layers: tuple[int, ...] = ()  # of it: text blocks that look at the images, not at the text
     scaled_queries: bool = False  # Ministral 3: queries are scaled by their places
-    text_type: str | None = None  # PaliGemma, InternVL: the model type of the text, where it may be one of several
+    text_type: str | None = (
+        None  # PaliGemma, InternVL, LLaVA-NeXT: the model type of the text, where it may be one of several
+    )
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer
@@ -284,7 +287,9 @@ class ModelShape(NamedTuple):
         """Tokens of a text that stand for an image, one for each patch of its tiles; 0 where it is not among it."""
         if self.task != "lm" or self.image_size is None or self.patch_size is None or self.cross_attention_layers:
             return 0
-        return self.image_patches // (self.vision_merge or 1) ** 2 * (self.vision_tiles or 1)
+        tiles = self.vision_tiles or 1
+        rows = isqrt(tiles - 1) * isqrt(self.image_patches) if self.vision_newline else 0
+        return self.image_patches // (self.vision_merge or 1) ** 2 * tiles + rows
 
     @property
     def image_patches(self) -> int:

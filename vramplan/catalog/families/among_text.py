@@ -11,6 +11,8 @@ from vramplan.catalog.families.clip import read_inside
 from vramplan.catalog.fields import Fields, shown
 from vramplan.engines import imported
 
+WINDOW_FIELDS = ("sliding_window", "sliding_window_start")
+
 
 def text_keys(text: str) -> Keys:
     """The keys of a text's configuration; whether its head is tied the whole model's says."""
@@ -62,3 +64,11 @@ def rope_scaling_of(text: Fields, model_type: str) -> str | None:
     """The kind of scaled rotary positions of the text, where it is one that keeps tensors of its own."""
     found: str | None = imported("vramplan.catalog.hf_config:rope_scaling_in")(text, model_type)
     return found
+
+
+def without_windows(text: Fields, values: dict[str, Any]) -> None:
+    """Refuse windows of the text, and take out what says from which block on there are some."""
+    if values.get("sliding_window") is not None:
+        text.refuse("sliding_window", "windows of a text beside images are not modelled")
+    for key in WINDOW_FIELDS:
+        values.pop(key, None)

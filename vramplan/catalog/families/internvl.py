@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, Keys, ModelType, tower
-from vramplan.catalog.families.among_text import only, read_text, rope_scaling_of, text_keys, tied_of_text
+from vramplan.catalog.families.among_text import (
+    WINDOW_FIELDS,
+    only,
+    read_text,
+    rope_scaling_of,
+    text_keys,
+    tied_of_text,
+    without_windows,
+)
 from vramplan.catalog.families.clip import read_inside
 from vramplan.catalog.families.llama import DEFAULTS, FIXED
 from vramplan.catalog.fields import Fields
@@ -25,7 +33,6 @@ VISION_KEYS: Keys = {
     "num_channels": ("channels", COUNT),
 }
 TILES = 13  # models/got_ocr2/image_processing_got_ocr2.py: `max_patches` of 12, and the whole image beside them
-WINDOW_FIELDS = ("sliding_window", "sliding_window_start")
 
 
 def _internvl(fields: Fields, values: dict[str, Any]) -> None:
@@ -36,10 +43,7 @@ def _internvl(fields: Fields, values: dict[str, Any]) -> None:
     if text is not None:
         tied_of_text(fields, text, values)
         values["rope_scaling"] = rope_scaling_of(text, values["text_type"])
-    if values.get("sliding_window") is not None:
-        (text or fields).refuse("sliding_window", "windows of a text beside images are not modelled")
-    for key in WINDOW_FIELDS:
-        values.pop(key, None)
+    without_windows(text or fields, values)
     only(fields, "projector_hidden_act", ("gelu",), "internvl")
     only(fields, "vision_feature_select_strategy", ("default",), "internvl")
     if fields.given("vision_feature_layer") and fields.value("vision_feature_layer") != -1:

@@ -5,28 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.catalog.config_classes import FLAG, ModelType, tower
+from vramplan.catalog.families.among_text import only
 from vramplan.catalog.families.clip import VISION_KEYS, read_inside, vision_tower
 from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
-from vramplan.catalog.fields import Fields, shown
+from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
 TEXT_KEYS = {**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)}
 
 
 def _llava(fields: Fields, values: dict[str, Any]) -> None:
-    for key, keys, known in (
-        ("vision_config", VISION_KEYS, "clip_vision_model"),
-        ("text_config", TEXT_KEYS, "llama"),
-    ):
-        inside = read_inside(fields, key, keys, values)
-        found = None if inside is None else inside.text("model_type")
-        if inside is not None and found not in {None, known}:
-            inside.refuse("model_type", f"{shown(found)} is not modelled inside of llava (modelled: {known})")
+    text = read_inside(fields, "text_config", TEXT_KEYS, values)
+    if text is not None:
+        only(text, "model_type", ("llama",), "llava")
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
-    for key, only in (("projector_hidden_act", "gelu"), ("vision_feature_select_strategy", "default")):
-        word = fields.text(key)
-        if word not in {None, only}:
-            fields.refuse(key, f"{shown(word)} is not modelled (modelled: {only})")
+    read_images(fields, values, "llava")
+
+
+def read_images(fields: Fields, values: dict[str, Any], of: str) -> None:
+    """The vision encoder, and what of it becomes tokens."""
+    vision = read_inside(fields, "vision_config", VISION_KEYS, values)
+    if vision is not None:
+        only(vision, "model_type", ("clip_vision_model",), of)
+    for key, known in (("projector_hidden_act", "gelu"), ("vision_feature_select_strategy", "default")):
+        only(fields, key, (known,), of)
     if fields.given("vision_feature_layer") and fields.value("vision_feature_layer") != -2:
         fields.refuse("vision_feature_layer", "only -2 is modelled, the hidden state before the last block")
     if fields.boolean("multimodal_projector_bias") is False:

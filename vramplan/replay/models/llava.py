@@ -7,7 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.among_text import decoded, sort_parts
+from vramplan.replay.models.among_text import PARTS, decoded, sort_parts
 from vramplan.replay.models.clip import VisionModel
 from vramplan.replay.models.modules import (
     Linear,
@@ -26,8 +26,6 @@ from vramplan.replay.operators.multimodal import linear_of_a_view, masked_scatte
 from vramplan.replay.operators.views import after, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
-
-# as the module has them, and so in the order in which optimizers step
 
 
 class Projector:
@@ -58,6 +56,7 @@ class Llava:
     hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     equal_blocks = False  # there are several stacks of them
     may_miss_adapter = True
+    parts: tuple[str, ...] = PARTS  # as the module has them, and so in the order in which optimizers step
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -90,7 +89,7 @@ class Llava:
             weight = output_embedding(tape, self.recipe, self.embed_tokens)
         logits = times_head(hidden, weight)
         loss = causal_lm_loss(logits, labels, self.recipe)
-        sort_parts(tape)
+        sort_parts(tape, self.parts)
         return Output(loss, (logits, _images))
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,14 +101,21 @@ class Llava:
         used, unused, text = self.segments()
         embeds = embedding(input_ids, self.embed_tokens)
         _selected, _last, projected, dead = self.image_features(pixel_values, used, unused)
-        images = rejoin(projected)
-        images = to(images, embeds.dtype)
+        images = to(self.joined(projected), embeds.dtype)
         _mask = tokens_of_images(input_ids)
         embeds = masked_scatter(embeds, _mask, images)
         with self.tape.building("language_model"):
             hidden = decoded(self.tape, self.recipe, embeds, text)
         self.tape.abandon(*dead)
         return hidden, images
+
+    def packed(self, projected: Tensor) -> Tensor:
+        """The tokens that are made of the images: all patches as they are."""
+        return projected
+
+    def joined(self, projected: Tensor) -> Tensor:
+        """The tokens of all images in one row."""
+        return rejoin(projected)
 
     def segments(self) -> tuple[tuple[Segment, ...], tuple[Segment, ...], tuple[Segment, ...]]:
         """Of the blocks up to the one that is used, of those after it, of the text."""
@@ -129,7 +135,7 @@ class Llava:
             selected, last, _pooled, (first, pooling, end) = self.vision_tower.with_hidden_state(
                 pixel_values, used, unused
             )
-        projected = self.projector(after(selected, 1, 1))
+        projected = self.packed(self.projector(after(selected, 1, 1)))
         tape.abandon(pooling, end)
         return selected, last, projected, (first, pooling)
 
