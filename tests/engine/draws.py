@@ -113,6 +113,7 @@ BEYOND = (
 )
 """Families that are drawn with techniques that meet: text alone, one stack of blocks, no experts."""
 
+UNREAD_LAST = ("llava", "llava_next")  # they read what the last vision block but one returns
 TEXTS = {
     "paligemma": paligemma.TEXTS,
     "internvl": internvl.TEXTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.engine.draws import setups
+from tests.engine.draws import UNREAD_LAST, setups
 from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import loads_fp16
 from vramplan.job.trained import feeds_head
@@ -88,7 +88,7 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
     if quantization is not None and setup.precision.startswith("pure-"):
         kinds = [kind for kind in kinds if kind != "ia3"]
     adapter = draw(adapters(setup.model, names, setup.precision, kinds))
-    may_miss = setup.model.family == "llava" or setup.model.experts is not None
+    may_miss = setup.model.family in UNREAD_LAST or setup.model.experts is not None
     assume(not may_miss or is_adapter_reached(setup.model, adapter))
     half = setup.precision.startswith("amp-") and (quantization == GPTQ or draw(st.booleans()))
     if quantization is not None and keeps_fp32(setup.model.family) and loads_fp16(setup.precision, half_weights=half):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.engine.draws import setups
+from tests.engine.draws import UNREAD_LAST, setups
 from tests.engine.examples import ONE_BY_ONE, PACKED_TURNS, TILES, setup
 from vramplan.planner.replays import Replays
 from vramplan.replay.history import history
@@ -91,7 +91,7 @@ def test_it_ends_where_it_began(setup: Setup, batch: int) -> None:
 def test_every_block_is_there_and_the_phases_divide_the_samples(setup: Setup, batch: int) -> None:
     made = history(quick(setup, batch), batch)
     blocks = set(range(setup.model.numbered_blocks))
-    vision = setup.model.vision_layers if setup.model.family == "llava" else None
+    vision = setup.model.vision_layers if setup.model.family in UNREAD_LAST else None
     unread = set() if vision is None else {vision - 1}  # LLaVA reads what the last block but one returns
     for phase in made.phases:
         part = made.samples[phase.first_sample : phase.first_sample + phase.samples]

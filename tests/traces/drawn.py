@@ -120,7 +120,7 @@ IMAGES_AND_TEXT = (
     *("gemma3", "qwen3_5", "qwen3_5_moe", "siglip", "paligemma", "internvl", "llava_next"),
 )
 IMAGES = ("vit", "resnet", "dinov2")
-LENGTHS = {"llava_next": (128, 256), "mistral3": (200, 256), "whisper": (8, 17, 32, 64)}
+LENGTHS = {"llava_next": (100, 128), "internvl": (64, 128), "mistral3": (200, 256), "whisper": (8, 17, 32, 64)}
 LENGTHS |= dict.fromkeys(("wav2vec2", "hubert"), (1600, 3000, 8000))
 """Of types whose sequences have to hold an image's tokens, or that have learned fewer positions."""
 

@@ -42,6 +42,7 @@ class Told:
     stood_in: Methods = ()
     checkpointed: Methods = ()
     passed_by_name: Methods = ()
+    abandoned: Methods = ()
     recomputing: Methods = ()
     looked_up: Methods = ()
     leaf_reached: Methods = ()

@@ -102,6 +102,9 @@ class Observer:
     def passed_by_name(self, tensor: Tensor) -> None:
         """Blocks get a tensor as an argument by name. A checkpoint does not count such a tensor among its inputs."""
 
+    def abandoned(self, weight: Parameter) -> None:
+        """An operator over a weight goes with its result, which nobody used."""
+
     def recomputing(self, node: Node) -> None:
         """A checkpoint is about to be computed again, because the backward of this node needs it."""
 

@@ -202,7 +202,6 @@ class Tape(Ledger, Guests):
         self.casts: dict[Any, Tensor] = {}  # autocast's cache, by the node of the tensor that was cast
         self.direction = "forward"  # what runs: forward, recompute or backward
         self.held: list[Any] = []  # tensors that live until backward is over; (node, tensor) if they hang on a node
-        self.abandoned: list[Parameter] = []  # weights of results that nobody used, which others may use
         self.leaves: list[Parameter] = []  # leaves made inside the model, which live as long as the graph
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # the part of the model that is being built, from the outer to the inner
@@ -395,7 +394,8 @@ class Tape(Ledger, Guests):
             for target, _, _, _, _ in node.edges:
                 if type(target) is Parameter:
                     target.pending -= 1
-                    self.abandoned.append(target)
+                    for abandoned in self.told.abandoned:
+                        abandoned(target)
             node.saved = node.frame = None
         if self.held:
             gone = {*self.nodes[first:last]}

@@ -40,10 +40,15 @@ class RunsReentrantly(Observer):
             self.hold(function)
         return out
 
+    def abandoned(self, weight: Parameter) -> None:
+        """A weight outside of all segments may have had no other use."""
+        self.outside.append(weight)
+
     def unreached(self) -> list[Parameter]:
-        """The weights of segments that backward does not come to: those of results that nobody used too."""
+        """The weights that backward does not come to: those of segments whose result nobody used too."""
         walked = {*self.tape.nodes}
-        return self.outside + [one for node, weights in self.inside if node() not in walked for one in weights]
+        gone = [one for node, weights in self.inside if node() not in walked for one in weights]
+        return list(dict.fromkeys([*self.outside, *gone]))
 
     def hold(self, function: Callable[..., Any]) -> None:
         """The node has the function, and that has what its blocks were handed by name, until the outputs go.
@@ -75,7 +80,7 @@ class ReentrantCheckpoints(Technique):
         self.tape.observe(self.runs)
 
     def never_walked(self) -> Sequence[Parameter]:
-        """The weights of the segments that backward does not come to."""
+        """The weights of the segments that backward does not come to, and of operators that went unused."""
         return self.runs.unreached()
 
 

@@ -318,9 +318,7 @@ class Iteration:
     def _find_unreached(self) -> None:
         """Find the weights that do not affect the loss: their gradients stay None, and optimizers skip them."""
         late = [one for one in self.techniques if one.records_in_backward]
-        outside = [weight for one in late for weight in one.never_walked()]
-        found = dict.fromkeys([*outside, *self.tape.abandoned]) if late else self.tape.parameters
-        self.tape.abandoned.clear()
+        found = [weight for one in late for weight in one.never_walked()] if late else self.tape.parameters
         self.unreached = [one for one in found if one.node is not None and not one.pending]
         for one in self.unreached:
             one.idle, one.node = True, None
