@@ -12,7 +12,6 @@ from vramplan.catalog.families.dinov2 import inside_width, ratio_of
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.job import build_job
 from vramplan.values.model import ModelShape
 
 VIT = {"architectures": ["ViTForImageClassification"], "model_type": "vit", "id2label": {"0": "a", "1": "b", "2": "c"}}
@@ -269,13 +268,6 @@ def test_llava_next_has_a_square_of_tiles_beside_the_whole_image(tmp_path: Path)
     assert (nine.vision_tiles, nine.image_tokens) == (10, 576 + 72 * 73)
     qwen = read(tmp_path, {**LLAVA_NEXT, "text_config": {"model_type": "qwen2", "max_window_layers": 20}})
     assert (qwen.qkv_bias, qwen.output_bias, qwen.sliding_window_start) == (True, False, None)
-
-
-def test_tiles_make_no_text_longer_than_its_default() -> None:
-    fields = {"family": "internvl", "hidden_size": 64, "layers": 2, "attention_heads": 2, "key_value_heads": 2}
-    job = {"model": fields, "gpu": "a100"}
-    assert build_job(job).sequence_length == 4096
-    assert build_job({**job, "model": {**fields, "vision_tiles": 8}}).sequence_length == 2048
 
 
 def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:

@@ -208,6 +208,13 @@ def test_a_gemma_2_makes_scores_beside_whatever_attention_of_the_images() -> Non
     assert "bounds scores itself" in next(one.why for one in flash.assumptions if one.key == "attention")
 
 
+def test_tiles_make_no_text_longer_than_its_default() -> None:
+    fields = {"family": "internvl", "hidden_size": 64, "layers": 2, "attention_heads": 2, "key_value_heads": 2}
+    job = {"model": fields, "gpu": "a100"}
+    assert build_job(job).sequence_length == 4096
+    assert build_job({**job, "model": {**fields, "vision_tiles": 8}}).sequence_length == 2048
+
+
 def test_a_text_has_room_for_the_tokens_of_its_image() -> None:
     assert "sequence_length: 3 tokens have no room for the 4 of an image" in refused(model=LLAVA, sequence_length=3)
     assert build_job({"model": LLAVA, "gpu": CARD, "sequence_length": 4}).sequence_length == 4
