@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import tree
+
 PACKAGE = Path(__file__).parents[2] / "vramplan"
 
 Edges = Mapping[str, set[str]]
@@ -18,14 +20,14 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def asked_by(module: str, source: str, modules: set[str], *, is_package: bool = False) -> set[str]:
+def asked_by(module: str, source: ast.Module, modules: set[str], *, is_package: bool = False) -> set[str]:
     """The modules that a file names in an import statement, wherever it stands: also for typing or in a function.
 
     `from a import b` means the module `a.b` where there is one, else `a`. What is imported by the text of its name, as
     a registry does, is no statement and does not count.
     """
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(source):
         if isinstance(node, ast.Import):
             found.update(one.name for one in node.names if one.name in modules)
         elif isinstance(node, ast.ImportFrom):
@@ -77,7 +79,7 @@ def imports_of_the_package() -> dict[str, set[str]]:
     """Which modules of vramplan each of them names."""
     files = {module_of(path): path for path in PACKAGE.rglob("*.py")}
     return {
-        module: asked_by(module, path.read_text("utf-8"), set(files), is_package=path.name == "__init__.py")
+        module: asked_by(module, tree(path), set(files), is_package=path.name == "__init__.py")
         for module, path in files.items()
     }
 
@@ -105,7 +107,7 @@ def test_no_file_imports_a_file_that_leads_back_to_it() -> None:
 )
 def test_every_kind_of_import_counts(source: str) -> None:
     modules = {"vramplan", "vramplan.a", "vramplan.b"}
-    assert asked_by("vramplan.a", source, modules) == {"vramplan.b"}
+    assert asked_by("vramplan.a", ast.parse(source), modules) == {"vramplan.b"}
 
 
 @pytest.mark.contract

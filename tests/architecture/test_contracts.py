@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.architecture.sources import tree
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "vramplan"
 
@@ -67,7 +69,7 @@ def test_the_import_contracts_of_pyproject_hold() -> None:
 def imports_of(file: Path) -> set[str]:
     """Every module that a file imports anywhere in it, for type checkers too."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -94,7 +96,7 @@ def test_the_core_neither_prints_nor_opens() -> None:
     wrong = [
         f"{file.relative_to(PACKAGE)}:{node.lineno}: {node.func.id}"
         for file in CORE_FILES
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for node in ast.walk(tree(file))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if node.func.id in {"print", "open", "input", "exec", "eval"}
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import tree
 from vramplan.catalog.config_classes import FAMILY_OF, OF_RUNTIMES
 from vramplan.engines import FOLDERS
 
@@ -58,7 +59,7 @@ def test_no_other_file_compares_the_name_of_an_engine_or_a_family() -> None:
     found = {
         (file.relative_to(VRAMPLAN).as_posix(), one.value)
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for node in ast.walk(tree(file))
         for one in constants(node)
         if isinstance(one, ast.Constant) and one.value in NAMES
     }
@@ -74,6 +75,6 @@ def test_the_test_sees_a_comparison() -> None:
 
 @pytest.mark.parametrize("room", ["catalog", "job"])
 def test_no_room_imports_the_files_of_an_engine(room: str) -> None:
-    nodes = [node for file in (VRAMPLAN / room).rglob("*.py") for node in ast.walk(ast.parse(file.read_text("utf-8")))]
+    nodes = [node for file in (VRAMPLAN / room).rglob("*.py") for node in ast.walk(tree(file))]
     imported = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     assert not {module for module in imported if module.startswith("vramplan.engines.")}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.architecture.sources import tree
 from vramplan.cli import BODIES, named
 from vramplan.cli.commands import COMMANDS
 
@@ -38,7 +39,7 @@ def inner_imports(node: ast.AST, inside: bool = False) -> Iterator[str]:
 
 def count_in(folder: Path) -> dict[str, int]:
     """How many there are, by file."""
-    found = {file: list(inner_imports(ast.parse(file.read_text("utf-8")))) for file in folder.rglob("*.py")}
+    found = {file: list(inner_imports(tree(file))) for file in folder.rglob("*.py")}
     return {str(file.relative_to(PACKAGE)): len(names) for file, names in found.items() if names}
 
 

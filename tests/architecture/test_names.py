@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import tree
+
 VRAMPLAN = Path(__file__).resolve().parents[2] / "vramplan"
 MODELS = "replay/models"
 """Each file there has the names of the model's original: every one has a Block."""
@@ -26,7 +28,7 @@ def has_blocks(file: Path) -> bool:
 
 def classes(file: Path) -> list[str]:
     """The classes on the top level of a file."""
-    return [node.name for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
+    return [node.name for node in tree(file).body if isinstance(node, ast.ClassDef)]
 
 
 @pytest.mark.contract
