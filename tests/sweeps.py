@@ -25,6 +25,20 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run every case of the sweeps, and not a part of them")
 
 
+_whole = False
+
+
+def decide(config: pytest.Config) -> None:
+    """Note whether this run is of all, for tests that take a part of something by themselves."""
+    global _whole
+    _whole = _asks_for_all(config)
+
+
+def runs_whole() -> bool:
+    """Whether everything is asked for, and not the part of it that everybody runs."""
+    return _whole
+
+
 def left_out(config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The cases of sweeps that this run does without. A test that is asked for by its node id runs whole."""
     if _asks_for_all(config):

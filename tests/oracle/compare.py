@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from functools import cache, cached_property
-from heapq import heapify, heappop, heappush
-from pathlib import Path
+from typing import Any
 
-from vramplan.job import read_job_file
+from tests import sweeps
+from tests.oracle.chosen import chosen, cover, path_of, written
+from vramplan.job import build_any_job, read_job_file
+from vramplan.job.lookup import Catalog
+from vramplan.options.words import CASE_KEYS
 from vramplan.planner import setups
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import MOST_GRADIENTS
 
-HERE = Path(__file__).parent
-ENGINES = HERE.parent / "engines"
 FIGURES = ("peak", "forward", "backward", "step", "saved")
 # The replay follows tensors one by one and rounds each as the allocator does, so nothing is left that a tolerance would
 # have to cover: a deviation of one byte is a tensor that the rules do not know.
@@ -196,11 +197,6 @@ OFFLOADED = {
 """How many rows of each file offload what they save."""
 
 
-def path_of(file: str) -> Path:
-    """Where the rows of a file lie: beside the tests of a training program, if they are of one, else here."""
-    return next(ENGINES.glob(f"*/{file}.json"), HERE / f"{file}.json")
-
-
 class Row:
     """One traced row: predicted and traced bytes of each figure."""
 
@@ -274,6 +270,35 @@ def jobs(file: str) -> tuple[ResolvedJob, ...]:
     return tuple(found)
 
 
+@cache
+def some_rows(file: str) -> tuple[Row, ...]:
+    """The rows of a file that everybody runs, predicted by the quick replay; with `--whole` all of them."""
+    return rows(file) if sweeps.runs_whole() else tuple(Row(job) for job in some_jobs(file))
+
+
+@cache
+def some_jobs(file: str) -> tuple[ResolvedJob, ...]:
+    """The jobs of a file that everybody runs; with `--whole` all of them."""
+    if sweeps.runs_whole():
+        return jobs(file)
+    catalog = Catalog((), path_of(file).parent)
+    return tuple(_job_of(row, catalog) for row in chosen()[file])
+
+
+def job_called(file: str, name: str) -> ResolvedJob:
+    """One job of a file."""
+    path = path_of(file)
+    return _job_of(next(row for row in written(path) if row["name"] == name), Catalog((), path.parent))
+
+
+def _job_of(row: dict[str, Any], catalog: Catalog) -> ResolvedJob:
+    """The job of a row by itself: that of its file, which takes longer to read than most rows to replay."""
+    keys = {key: value for key, value in row.items() if key not in CASE_KEYS and key != "name"}
+    job = build_any_job(keys, catalog=catalog)
+    assert isinstance(job, ResolvedJob)
+    return job._replace(name=row["name"], case={key: row[key] for key in CASE_KEYS if key in row})
+
+
 def rows_of_every_block(file: str) -> list[Row]:
     """Rows of a file, predicted by the replay that plays every block.
 
@@ -288,26 +313,11 @@ def rows_of_every_block(file: str) -> list[Row]:
 
 @cache
 def _cover(files: tuple[str, ...]) -> dict[str, list[ResolvedJob]]:
-    """Jobs of each file that have all techniques of all of them, taken one by one: the fewest blocks for each new one.
-
-    What a job adds never grows while others are taken, so the first of the heap that is up to date is the best.
-    """
-    every = [(file, job, _techniques(file, job)) for file in files for job in jobs(file)]
-    heap = [(sum(job.model.stacks) / len(new), at) for at, (_, job, new) in enumerate(every)]
-    heapify(heap)
-    seen: set[tuple[object, ...]] = set()
+    """Jobs of each file that have all techniques of all of them, the fewest blocks for each new one."""
+    every = [(file, job) for file in files for job in jobs(file)]
     found: dict[str, list[ResolvedJob]] = {file: [] for file in files}
-    while heap:
-        price, at = heappop(heap)
-        file, job, techniques = every[at]
-        new = techniques - seen
-        if not new:
-            continue
-        now = sum(job.model.stacks) / len(new)
-        if now > price:
-            heappush(heap, (now, at))
-            continue
-        seen |= new
+    for at in cover([_techniques(*one) for one in every], [sum(job.model.stacks) for _, job in every]):
+        file, job = every[at]
         found[file].append(job)
     return found
 

@@ -13,7 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.oracle.compare import ENGINES, HERE, jobs
+from tests.oracle.chosen import row_files
+from tests.oracle.compare import jobs
 from vramplan.job import trained
 from vramplan.replay.techniques.vocabulary import techniques_of, traced_code
 from vramplan.values.job import ResolvedJob
@@ -52,12 +53,6 @@ A pair of independent techniques, for example an optimizer and a checkpoint stra
 ## Techniques
 
 """
-
-
-def row_files() -> list[Path]:
-    """All files with traced rows that are jobs."""
-    found = [*HERE.glob("*.json"), *ENGINES.glob("*/*.json")]
-    return sorted(path for path in found if path.read_text().startswith('{"version":'))
 
 
 @cache

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
+from tests.oracle.chosen import path_of, row_files, written
+from tests.oracle.compare import (
+    COMPILED,
+    FILES,
+    OFFLOADED,
+    ROWS,
+    job_called,
+    jobs,
+    rows,
+    rows_of_every_block,
+    setup_of,
+    some_rows,
+)
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
 from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.models.capable import head_losses, no_all_linear, no_checkpointing, takes_only_lora
@@ -116,7 +129,9 @@ UNDECLARED = {
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_row_is_exact(file: str) -> None:
-    assert {row.job.name: row.wrong for row in rows(file) if row.wrong} == {}
+    """Everybody looks at those of tests/oracle/chosen.py, `--whole` at all."""
+    assert some_rows(file)
+    assert {row.job.name: row.wrong for row in some_rows(file) if row.wrong} == {}
 
 
 @pytest.mark.sweep
@@ -131,18 +146,31 @@ def test_every_row_is_exact_block_by_block(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_count_of_parameters_is_exact(file: str) -> None:
-    counted = [(row.job.name, row.parameters, row.job.model.declared_parameters) for row in rows(file)]
+    counted = [(row.job.name, row.parameters, row.job.model.declared_parameters) for row in some_rows(file)]
     assert [row for row in counted if row[2] is not None and row[1] != row[2]] == []
-    assert any(declared is not None for _, _, declared in counted) or file in UNDECLARED
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_some_row_of_a_file_declares_how_many_parameters_there_are(file: str) -> None:
+    declared = [row["model"].get("parameters") for row in written(path_of(file)) if isinstance(row["model"], dict)]
+    assert any(declared) or file in UNDECLARED
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_the_rows_are_all_there(file: str) -> None:
-    assert len(rows(file)) == ROWS[file]
+    names = [row["name"] for row in written(path_of(file))]
+    assert len({*names}) == len(names) == ROWS[file]
 
 
 def test_every_file_is_known() -> None:
-    assert set(ROWS) == set(FILES)
+    assert {*ROWS, *COMPILED} <= {path.stem for path in row_files()}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("path", row_files(), ids=lambda path: path.stem)
+def test_a_row_by_itself_is_the_job_of_its_file(path: Path) -> None:
+    """What everybody looks at is read row by row, and not with its file."""
+    assert [job_called(path.stem, job.name) for job in jobs(path.stem)] == [*jobs(path.stem)]
 
 
 @pytest.mark.sweep

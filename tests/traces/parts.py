@@ -22,7 +22,7 @@ Part = dict[str, Any]
 
 def parts_of(file: str) -> list[Part]:
     """The rows of a file."""
-    from tests.oracle.compare import path_of
+    from tests.oracle.chosen import path_of
 
     found: list[Part] = json.loads(path_of(file).read_text("utf-8"))["rows"]
     return found
@@ -37,7 +37,7 @@ def figures_of(file: str, part: Part) -> tuple[dict[str, int], dict[str, int]]:
 
 def write_parts(file: str, source: str, parts: list[Part]) -> None:
     """A line for each row, below what makes them."""
-    from tests.oracle.compare import path_of
+    from tests.oracle.chosen import path_of
 
     lines = ",\n".join(json.dumps(one) for one in parts)
     path_of(file).write_text(f'{{"source": {json.dumps(source)}, "rows": [\n{lines}\n]}}\n', "utf-8")

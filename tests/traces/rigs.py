@@ -303,7 +303,7 @@ def _made_by(rig: Rig, file: str) -> str:
 
 def write_sources(files: Sequence[str]) -> None:
     """Name in each file of rows what makes them."""
-    from tests.oracle.compare import path_of
+    from tests.oracle.chosen import path_of
 
     for file in files:
         if file in PARTS:

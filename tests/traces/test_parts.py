@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.compare import path_of
+from tests.oracle.chosen import path_of
 from tests.traces import composed, parts, rigs, titan_parts, titan_stages
 from tests.traces.mcore import FORM, Stage, batches_of_a_block
 from tests.traces.mcore_context import Shared
@@ -38,7 +38,7 @@ def test_rows_are_written_as_they_are_read(tmp_path: Path, monkeypatch: pytest.M
     file = next(iter(PARTS))
     rows, copy = parts_of(file), tmp_path / "rows.json"
     before = path_of(file).read_text("utf-8")
-    monkeypatch.setattr("tests.oracle.compare.path_of", lambda _: copy)
+    monkeypatch.setattr("tests.oracle.chosen.path_of", lambda _: copy)
     parts.write_parts(file, rigs.source_of(file), rows)
     assert copy.read_text("utf-8") == before
     assert parts_of(file) == rows

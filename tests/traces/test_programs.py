@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.compare import jobs
+from tests.oracle.chosen import path_of, written
+from tests.oracle.compare import job_called, jobs
 from tests.traces import rigs
 from tests.traces.composed import check
 from tests.traces.parts import PARTS
@@ -22,7 +23,13 @@ NOT_RUN = {"litgpt": {"bitsandbytes": 7}}
 """Rows that a rig leaves out, by the key that it names."""
 
 
+def first_of(file: str) -> ResolvedJob:
+    """The job of its first row."""
+    return job_called(file, written(path_of(file))[0]["name"])
+
+
 @pytest.mark.contract
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["torchao", *MODULES])
 def test_a_rig_runs_every_row_but_those_that_are_named(name: str) -> None:
     refused: Counter[str] = Counter()
@@ -39,7 +46,7 @@ def test_a_rig_runs_every_row_but_those_that_are_named(name: str) -> None:
 @pytest.mark.contract
 @pytest.mark.parametrize("name", MODULES)
 def test_a_program_refuses_what_it_has_no_loop_for(name: str) -> None:
-    job = jobs(RIGS[name].files[0])[0]
+    job = first_of(RIGS[name].files[0])
     for keys in (
         *(() if name in ("torchtitan", "torchtune") else ({"compile": True},)),  # which compile single blocks
         {"packing": True},
@@ -126,7 +133,7 @@ class Noted(Program):
 @pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_logits_live_as_long_as_the_job_says(holds: bool, steps: int) -> None:
-    job = jobs(next(iter(MODULES)))[0]._replace(hold_outputs=holds, gradient_accumulation_steps=steps)
+    job = first_of(next(iter(MODULES)))._replace(hold_outputs=holds, gradient_accumulation_steps=steps)
     program = Noted(job)
     program.iterate(lambda phase: program.said.append(phase))
     of_backward = ["backward", f"gradients of {6.0 / steps}"]

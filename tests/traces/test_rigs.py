@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.compare import path_of
+from tests.oracle.chosen import path_of
 from tests.traces import composed, composed_page, drawn, drawn_adapters
 from tests.traces.limits import limited
 from tests.traces.parts import PARTS

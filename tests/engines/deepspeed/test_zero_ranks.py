@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.engine.examples import model
 from tests.engine.examples import setup as example_setup
 from tests.engines.deepspeed.test_zero import partitioned, partly_trained
-from tests.oracle.compare import jobs, setup_of
+from tests.oracle.compare import job_called, setup_of
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
@@ -35,7 +35,7 @@ MOST_DEVICES = 8  # that are looked at one by one
 def job_of(row: dict[str, Any]) -> ResolvedJob:
     """The job of a row: one of those in a file of `tests/oracle/`, or its own."""
     if "file" in row:
-        return next(one for one in jobs(row["file"]) if one.name == row["name"])
+        return job_called(row["file"], row["name"])
     job = build_job(row["job"])
     assert isinstance(job, ResolvedJob)
     return job
