@@ -57,10 +57,11 @@ def unseen_jobs() -> tuple[ResolvedJob, ...]:
 def judged(file: str, *, estimated: bool = False) -> tuple[Judged, ...]:
     """The peaks of a file, as `fit` answers where the job says nothing of the allocator, or all estimated."""
     jobs = unseen_jobs() if file == "unseen" else beside_rates()
-    return tuple(_judged(job, estimated=estimated) for job in jobs)
+    return tuple(judge(job, estimated=estimated) for job in jobs)
 
 
-def _judged(job: ResolvedJob, *, estimated: bool) -> Judged:
+def judge(job: ResolvedJob, *, estimated: bool = False) -> Judged:
+    """One of them."""
     offered = None if estimated else job.allocator_offered or job.allocator or DEFAULT
     asked = job._replace(allocator=None, allocator_offered=offered)
     decision = decide(asked, whole_ladder=False, closer_from=None if estimated else ALWAYS)

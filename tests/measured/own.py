@@ -70,11 +70,13 @@ def names() -> list[str]:
 @cache
 def all_cases() -> tuple[Own, ...]:
     """Those that ran out of memory too."""
-    found = []
-    for job in jobs():
-        result = describe(decide(job, whole_ladder=False), with_remedies=False)
-        found.append(Own(job, result, job.case["measured"], job.case["trace"]))
-    return tuple(found)
+    return tuple(answered(job) for job in jobs())
+
+
+def answered(job: ResolvedJob) -> Own:
+    """One of them."""
+    result = describe(decide(job, whole_ladder=False), with_remedies=False)
+    return Own(job, result, job.case["measured"], job.case["trace"])
 
 
 def ran() -> tuple[Own, ...]:
@@ -102,19 +104,23 @@ def section() -> Iterator[str]:
     )
     yield "| Job | Allocated GiB | Error | Reserved GiB | Error | Device error | Step | Error |"
     yield "|---|---|---|---|---|---|---|---|"
-    for own in ran():
-        (ours, theirs), name = own.seconds, own.job.name.removeprefix("h100 ")
-        cells = [name]
-        for metric in ("allocated", "reserved"):
-            predicted, measured = own.bytes[metric]
-            cells += [f"{measured / 2**30:.2f}", _percent(predicted / measured - 1)]
-        predicted, measured = own.bytes["device"]
-        cells += [_percent(predicted / measured - 1), f"{1000 * theirs:.0f} ms", _percent(ours / theirs - 1)]
-        yield f"| {' | '.join(cells)} |"
+    yield from map(line, ran())
     yield ""
     died = [own for own in all_cases() if not own.came_through]
     verdicts = ", ".join(f"{own.job.name.removeprefix('h100 ')}: {own.result.verdict}" for own in died)
     yield f"{len(died)} more ran out of memory: {verdicts}.\n"
+
+
+def line(own: Own) -> str:
+    """What the page says of one that came through."""
+    (ours, theirs), name = own.seconds, own.job.name.removeprefix("h100 ")
+    cells = [name]
+    for metric in ("allocated", "reserved"):
+        predicted, measured = own.bytes[metric]
+        cells += [f"{measured / 2**30:.2f}", _percent(predicted / measured - 1)]
+    predicted, measured = own.bytes["device"]
+    cells += [_percent(predicted / measured - 1), f"{1000 * theirs:.0f} ms", _percent(ours / theirs - 1)]
+    return f"| {' | '.join(cells)} |"
 
 
 def summary() -> Iterator[str]:

@@ -56,16 +56,27 @@ None prints how many of the runs that died it recalls.
 
 def page() -> str:
     """The page as it should be."""
+    return "\n".join([of_published(), *own.section()])
+
+
+def of_published() -> str:
+    """The page without the project's own runs."""
     parts = [INTRODUCTION]
     for file in PEAKS:
         parts += [*_cases(file), *_steps(file)]
-    return "\n".join([*parts, *_died(), *own.section()])
+    return "\n".join([*parts, *_died()])
 
 
 def accuracy() -> str:
     """What docs/accuracy-published.md says of published runs."""
-    ranges = [*_estimates(), *_bands(), *_margins(), *coverage.section()]
-    return "\n".join([*_errors(), *own.summary(), *ranges, *_labels(), TOOLS, *_misses()])
+    errors, ranges, last = parts_of_accuracy()
+    return "\n".join([errors, *own.summary(), ranges, *coverage.section(), last])
+
+
+def parts_of_accuracy() -> tuple[str, str, str]:
+    """What it says of those that are compared one by one: their errors, their ranges, and what is not met."""
+    ranges = [*_estimates(), *_bands(), *_margins()]
+    return "\n".join(_errors()), "\n".join(ranges), "\n".join([*_labels(), TOOLS, *_misses()])
 
 
 METRICS = {

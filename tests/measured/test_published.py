@@ -15,7 +15,7 @@ from tests.measured.compare import COUNTS, DIED, HERE, all_rows, beside_rates, r
 from tests.measured.fitted import counted, counted_bands, every_pattern, is_band_fitted, is_fitted, matches
 from tests.measured.misses import MISSES, UNSEEN
 from tests.measured.new_peaks import MARGINS
-from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
+from tests.measured.page import PAGE, accuracy, bounded, far_off, of_published, page, parts_of_accuracy, reason
 from vramplan.job import read_job_file
 from vramplan.planner import bands
 from vramplan.results import DOES_NOT_FIT, FITS
@@ -207,10 +207,33 @@ def test_every_run_that_is_far_off_is_explained() -> None:
 
 
 @pytest.mark.snapshot
+def test_what_the_page_says_of_published_runs_is_current() -> None:
+    assert PAGE.read_text("utf-8").startswith(of_published() + "\n"), "stale: run python -m tests.measured.page"
+
+
+@pytest.mark.snapshot
+def test_what_the_page_says_of_some_own_runs_is_current() -> None:
+    """Of one in twelve of those that came through; all of them are in the test below."""
+    lines = PAGE.read_text("utf-8").splitlines()
+    for job in [job for job in own.jobs() if job.case["measured"]["outcome"] == "fits"][::12]:
+        assert own.line(own.answered(job)) in lines, "stale: run python -m tests.measured.page"
+
+
+@pytest.mark.sweep
+@pytest.mark.snapshot
 def test_the_page_is_current() -> None:
+    """With the project's own runs."""
     assert PAGE.read_text("utf-8") == page(), "stale: run python -m tests.measured.page"
 
 
+@pytest.mark.snapshot
+def test_what_the_page_about_accuracy_says_of_published_runs_is_current() -> None:
+    text = PAGE.with_name("accuracy-published.md").read_text("utf-8")
+    for part in parts_of_accuracy():
+        assert part in text, "stale: run python -m tests.oracle.accuracy --published"
+
+
+@pytest.mark.sweep
 @pytest.mark.snapshot
 def test_the_page_about_accuracy_is_current() -> None:
     text = PAGE.with_name("accuracy-published.md").read_text("utf-8")
