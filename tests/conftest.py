@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).with_name("no-configuration"))
     for name in ("VRAMPLAN_PROFILES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         os.environ.pop(name, None)
+    sweeps.decide(config)
     from vramplan.answers.session import Session  # it imports the program, which reads the environment
 
     # one for all tests of the process: replaying what another test has replayed would take half of the time
@@ -91,6 +92,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))  # so that no process ends with a long file alone
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that says so has its answers without remedies and simulations, but in the whole suite."""
+    if item.get_closest_marker("plain") is None or sweeps.runs_whole():
+        yield
+        return
+    from tests.answers import plainly  # it imports the program, as above
+
+    with plainly():
+        yield
+
+
 def pytest_collection_finish() -> None:
     """The collector passes over what collecting made, which stays to the end, and looks rarely at what is new.
 
@@ -107,8 +120,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The tests of a file run in one process, so that what they share is made once.
 
     Of those that look at traced rows, the ones that look at the same file of rows do, and those that look at all files;
-    so do those that compute the published runs. Node ids say so, and no mark: what xdist_group adds to them is lost
-    under pytest 9.2.
+    so do those that compute the published runs, and those that read the sources. Node ids say so, and no mark: what
+    xdist_group adds to them is lost under pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -117,8 +130,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path, _, test = nodeid.partition("::")
-            if path.startswith("tests/measured/") or test.endswith("_of_published_runs_are_current"):
+            if path.startswith("tests/measured/") or ("oracle" in path and "published_runs" in test):
                 return "published runs"
+            if path.startswith("tests/architecture/"):
+                return "sources"
             if not path.startswith("tests/oracle/"):
                 return path
             rows = "" if "block_by_block" in test else test.partition("[")[2]  # those are chosen among all rows
