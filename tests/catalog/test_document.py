@@ -175,6 +175,7 @@ def test_json_files_hold_json(text: str) -> None:
     assert "JSON" in problems_of(text, "config.json")[0]
 
 
+@pytest.mark.sweep(4)
 @settings(max_examples=40)
 @given(
     st.recursive(

@@ -10,7 +10,7 @@ from tests.cli.running import refused, run
 from vramplan.catalog.hub import of_address
 from vramplan.job.counts import parameter_count
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.plain]
 
 JOBS = "version: 1\njobs:\n- {name: a, model: gpt2, gpu: v100, micro_batch_size: 1}\n"
 JOBS += "- {name: b, model: gpt2-medium, gpu: v100, micro_batch_size: 1}\n"

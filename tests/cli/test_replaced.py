@@ -9,6 +9,8 @@ import pytest
 from tests.cli.running import run
 from vramplan.cli.replaced import meaningless, precision_for
 
+pytestmark = pytest.mark.plain
+
 FSDP = """
 base_model: NousResearch/Llama-3.2-1B
 sequence_len: 512

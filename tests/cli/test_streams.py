@@ -125,6 +125,7 @@ def test_a_terminal_gets_colour_within_its_width(words: tuple[str, ...], columns
         assert set(BAR) & set(plain)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("quieter", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
 def test_a_terminal_that_wants_no_colour_gets_what_a_pipe_gets(quieter: dict[str, str]) -> None:
     received = on_terminal(*GPT2, **quieter)

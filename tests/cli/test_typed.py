@@ -36,6 +36,7 @@ def refused(*words: str) -> str:
     return ran.err
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(24)
 @pytest.mark.parametrize(
     ("typed", "meant"),
@@ -385,6 +386,7 @@ def test_help_has_the_everyday_options_and_the_whole_help_all() -> None:
     assert all(row.kind != FLAG or not row.everyday for row in rows.values())
 
 
+@pytest.mark.plain
 def test_replicas_of_several_gpus_are_told() -> None:
     split = ("fit", "-m", "llama-3-70b", "--tensor", "8", "--pipeline", "4", "--print", "verdict")
     told = "note: --gpus counts replicas: 64 of 32 GPUs each (--tensor 8 --pipeline 4), 2,048 in all; --gpu 64xh100"
@@ -396,6 +398,7 @@ def test_replicas_of_several_gpus_are_told() -> None:
     assert "note: --num-gpus counts replicas" in run(*split, "-g", "h100", "--num-gpus", "64").err
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("data", [("--dp", "2"), ("--gpus", "2")])
 def test_a_number_of_all_gpus_beside_replicas_is_no_news(data: tuple[str, str]) -> None:
     words = ("fit", "-m", "llama-3.1-8b", "--tp", "2", *data, "--print", "job.parallel.data")

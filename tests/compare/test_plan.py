@@ -220,7 +220,7 @@ OTHERS = (
 shared, and with buffers that are filled."""
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(14)
 @pytest.mark.parametrize(
     "words",
     [

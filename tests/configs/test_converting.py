@@ -117,7 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("to", MODULES)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_file_means_the_same_job_as_that_of_another_program(name: str, to: str, folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
+pytestmark = pytest.mark.plain
+
 AXOLOTL = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\nbf16: true\n"
 MESH = """\
 distributed_type: FSDP

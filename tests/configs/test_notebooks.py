@@ -111,6 +111,7 @@ def test_a_function_of_a_notebook_is_named_as_that_of_a_script(tmp_path: Path) -
     assert read_file(f"{path}:long", Wanted()).job["micro_batch_size"] == 7
 
 
+@pytest.mark.plain
 def test_a_notebook_stands_where_a_model_may(tmp_path: Path) -> None:
     path = tmp_path / "own.ipynb"
     path.write_text(notebook(SETUP, LOADED, TRAINED))

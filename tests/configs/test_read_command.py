@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.running import VALIDATORS, run
 
+pytestmark = pytest.mark.plain
+
 TEXT = "base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 2\nwandb_project: own\nliger_rope: true\n"
 
 

@@ -13,6 +13,8 @@ from tests.configs.meant import holds, job, meant
 from vramplan.configs.reading import Wanted, read_file
 from vramplan.errors import InputError
 
+pytestmark = pytest.mark.plain
+
 QLORA = """
     import torch
     from peft import LoraConfig, prepare_model_for_kbit_training

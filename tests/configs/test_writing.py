@@ -70,6 +70,7 @@ def test_the_words_of_the_plan_are_lines_of_the_file(name: str, tmp_path: Path) 
             assert re.search(rf"(?i){re.escape(key)}[ :=]+{re.escape(setting['value'])}(?!\w)", text), setting
 
 
+@pytest.mark.plain
 def test_the_launch_command_and_the_costs_are_comments() -> None:
     lines = run("fit", *FSDP, "--emit", "axolotl").out.splitlines()
     assert lines[0] == "# axolotl train axolotl.yaml --num-processes 8"
@@ -230,6 +231,7 @@ def test_a_setting_that_is_put_twice_has_the_last_value_and_all_keys() -> None:
     assert page.lines["a"] == SettingLine("a", 2, ("one", "two"))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("options", ["--qlora --checkpointing none", "--loss dpo --checkpointing none"])
 def test_training_arguments_have_no_keys_of_trl(options: str) -> None:
     ran = run("fit", *LLAMA, *options.split(), "--emit", "training-arguments")
@@ -237,6 +239,7 @@ def test_training_arguments_have_no_keys_of_trl(options: str) -> None:
     assert "training-arguments has no setting for" in ran.err
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("options", "line", "absent"),
     [
@@ -283,6 +286,7 @@ def test_what_is_asked_for_is_not_replaced() -> None:
     assert "axolotl has no setting for precision=amp-bf16 (nearest: precision=pure-bf16" in ran.err
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("model", "said"),
     [
@@ -307,6 +311,7 @@ def test_a_file_keeps_the_name_that_it_says(tmp_path: Path) -> None:
     assert ran.out.count("base_model: meta-llama/Llama-3.2-1B-Instruct") == 1, ran.err
 
 
+@pytest.mark.plain
 def test_a_file_of_one_device_is_written_for_several(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
@@ -320,6 +325,7 @@ def test_a_file_of_one_device_is_written_for_several(tmp_path: Path) -> None:
     assert "global_batch_size: 32" in ran.out
 
 
+@pytest.mark.plain
 def test_what_follows_from_another_key_is_not_told() -> None:
     """Of a way of sharding that a program has no setting for nothing is said of what only that way has."""
     ran = run("fit", "-m", "llama-3.2-3b", "-g", "8xa100", "--fsdp", "--precision", "fsdp-bf16", "--emit", "deepspeed")
@@ -329,6 +335,7 @@ def test_what_follows_from_another_key_is_not_told() -> None:
     ]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("name", "words", "line"),
     [
@@ -343,6 +350,7 @@ def test_a_setting_of_the_program_is_found(name: str, words: tuple[str, ...], li
     assert line in ran.out
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("name", "words", "plan"),
     [
@@ -359,6 +367,7 @@ def test_plans_are_looked_for_among_those_that_the_program_can_say(
     assert f"# plan: {plan}\n" in ran.out
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("frozen", "patterns"),
     [
@@ -390,6 +399,7 @@ def test_the_name_of_the_checkpoint_in_the_file_is_written_again(tmp_path: Path)
     assert "base_model: meta-llama/" in named
 
 
+@pytest.mark.plain
 def test_experts_in_few_bits_are_written_for_axolotl() -> None:
     words = ("-m", "qwen3-30b-a3b", "--qlora", "--quantized-experts", "--seq", "1024", "--micro-batch", "1")
     words += ("--precision", "amp-bf16", "--weight-dtype", "bf16", "--alpha", "16", "--targets", "q_proj,v_proj")
@@ -444,6 +454,7 @@ QUANTIZED = (
 )
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("program", "words", "said"),
     [
@@ -478,6 +489,7 @@ def test_what_the_programs_own_validators_refuse_is_not_written(
     assert said in ran.err
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("batch", "devices", "completions"), [(4, 1, 4), (2, 8, 2), (11, 1, 11), (12, 2, 6)])
 def test_completions_fill_the_batches_of_a_device_in_axolotl(batch: int, devices: int, completions: int) -> None:
     words = (*GRPO, "--micro-batch", str(batch), "--gpus", str(devices), "--weight-dtype", "bf16", "--seq", "64")

@@ -27,6 +27,7 @@ def weights(model: str, *words: object) -> int:
     return int(next(part["bytes"] for part in parts if part["name"] == "weights"))
 
 
+@pytest.mark.plain
 def test_each_device_has_some_columns_of_every_expert() -> None:
     layers, hidden, inner, experts = 32, 4096, 14336, 8
     whole = weights("mixtral-8x7b")

@@ -118,6 +118,7 @@ def test_stored_blocks_keep_what_the_operators_of_one_say() -> None:
     assert answer["totals"]["saved"]["blocks_bytes"] == 12 * kept
 
 
+@pytest.mark.plain
 def test_a_checkpointed_block_keeps_nothing_of_its_own_and_is_computed_again() -> None:
     answer = explained(*XL, "--block", 3)
     sections = {(s["part"], s["direction"]): s for s in answer["operators"]}
@@ -148,6 +149,7 @@ def test_every_printed_name_can_be_followed(words: tuple[str, ...]) -> None:
         assert found.died
 
 
+@pytest.mark.plain
 def test_a_tensor_of_any_block_is_that_of_the_block() -> None:
     end = explained(*XL, "--tensor", "block.20.add.2")["tensor"]
     assert end["name"] == "block.20.add.2"
@@ -200,6 +202,7 @@ def test_the_text_is_within_the_width_and_ends_in_the_figures_of_fit(words: tupl
         assert rule.name in said
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(9)
 @settings(max_examples=8, deadline=None)
 @given(jobs(), st.integers(40, 130))

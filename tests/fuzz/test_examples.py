@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import sweeps
 from tests.cli.running import TINY, refused, run
 from tests.fuzz import oracles
 from tests.fuzz.draws import Keys
@@ -237,12 +238,14 @@ BESIDE: dict[str, Keys] = {
 WORDED = [one for one in table.TABLE if one.kind in (WORD, FLAG) and one.key not in ("runtime", "adapter.kind")]
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(96)
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("option", WORDED, ids=lambda option: option.key)
 def test_every_word_of_every_key_is_used_refused_or_said(option: Option, beside: Keys) -> None:
     ask, dropped = oracles.Asker(), []
-    for value in values(option):
+    every = values(option)
+    for value in every if sweeps.runs_whole() else every[:: -(-len(every) // 8)]:
         keys: Keys = {"model": SMALL, **A100, "sequence_length": 64, **beside}
         if option.group:
             inside = {"kind": "lora"} if option.group == "adapter" else {}
@@ -258,6 +261,7 @@ def test_every_word_of_every_key_is_used_refused_or_said(option: Option, beside:
 LARGE = (10**9, 10**18)
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_sizes_are_in_range_before_anything_is_listed(model_type: str, tmp_path: Path) -> None:
     keys = [key for key, (_, kind) in MODEL_TYPES[model_type].keys.items() if kind == COUNT]
@@ -282,6 +286,8 @@ def test_blocks_beyond_any_model_are_refused_or_none(model_type: str, key: str, 
         assert shape.experts is None or len(shape.experts.dense_layers) <= shape.layers
 
 
+@pytest.mark.plain
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("listed", ["adapter.targets", "adapter.feedforward_targets", "adapter.modules_to_save"])
 @pytest.mark.parametrize("kind", words.ADAPTERS)
 def test_an_empty_list_of_an_adapter_is_no_crash(kind: str, listed: str) -> None:

@@ -195,6 +195,7 @@ def test_the_largest_micro_batch_is_within_and_the_next_is_not(free: str) -> Non
         assert (found.headroom_bytes >= 0) is fits
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "job",
     [

@@ -174,6 +174,7 @@ def test_standard_input_is_a_job_file(monkeypatch) -> None:
     assert read_job_file("-")[0].job is not None
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("file", ["random", "families"])
 def test_every_entry_of_a_large_file_is_a_job(file: str) -> None:
     entries = read_job_file(TRACED / f"{file}.json")

@@ -9,6 +9,8 @@ import pytest
 from vramplan import api
 from vramplan.errors import InputError
 
+pytestmark = pytest.mark.plain
+
 ONE: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 512, "micro_batch_size": 1}
 
 
@@ -81,6 +83,7 @@ UNTRACED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("keys", "sentence"), UNTRACED, ids=lambda one: one if isinstance(one, str) else "")
 def test_what_is_trained_in_code_that_has_no_row_of_it_is_answered_and_said(
     keys: dict[str, Any], sentence: str

@@ -10,6 +10,8 @@ from tests.cli.running import fit
 from vramplan.errors import InputError
 from vramplan.job.file import build_job
 
+pytestmark = pytest.mark.plain
+
 LORA: dict[str, Any] = {"kind": "lora", "rank": 8, "targets": ["q_proj"]}
 BITS = {"nf4": 4 + 32 / 64, "int8": 8 + 32 * (2 / 2048 + 1 / 768) / 3}
 """Of a weight of Qwen3 30B-A3B: 4 bits and fp32 for each 64, or 8 bits and fp32 for each row: rows of two matrices are
@@ -22,6 +24,7 @@ def job(**keys: Any) -> Any:
     return build_job({**plain, "adapter": LORA, "quantization": "nf4", "quantized_experts": True, **keys})
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.closed_form
 @pytest.mark.parametrize("quantization", list(BITS))
 def test_experts_are_as_many_bytes_as_their_bits(quantization: str) -> None:

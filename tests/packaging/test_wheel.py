@@ -115,11 +115,13 @@ def test_the_wheel_holds_the_package_the_profiles_and_the_licence(distributions:
     assert not others, "a wheel owns one name at the top of site-packages"
 
 
+@pytest.mark.sweep
 def test_the_wheel_answers_in_a_clean_environment(installed: Path, tmp_path: Path) -> None:
     assert_fits(run(installed / "vramplan", *FIT, cwd=tmp_path))
     assert run(installed / "vramplan", "--version", cwd=tmp_path).startswith("vramplan ")
 
 
+@pytest.mark.sweep
 def test_the_api_answers_in_a_clean_environment(installed: Path, tmp_path: Path) -> None:
     program = "import json; from vramplan import fit; print(json.dumps(fit(model='gpt2-xl', gpu='v100').to_dict()))"
     assert_fits(run(installed / "python", "-c", program, cwd=tmp_path))
@@ -138,10 +140,12 @@ def test_a_type_checker_sees_the_types_of_the_installed_package(installed: Path,
         run(sys.executable, *check, "misuse.py", cwd=tmp_path)
 
 
+@pytest.mark.sweep
 def test_the_installed_program_has_completion(installed: Path, tmp_path: Path) -> None:
     assert "complete -o default -F" in run(installed / "vramplan", "--show-completion", "bash", cwd=tmp_path)
 
 
+@pytest.mark.sweep
 def test_the_installed_package_reads_its_own_profiles(installed: Path, tmp_path: Path) -> None:
     program = "from vramplan.catalog.locate import shipped_dirs; print(*shipped_dirs())"
     assert "site-packages" in run(installed / "python", "-c", program, cwd=tmp_path)

@@ -36,6 +36,7 @@ def as_played(record: Record | None, micro: int) -> Any:
     return record.requests, record.sizes(micro), record.operators, record.categories, states, made, waits
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("keys", "strategy"), JOBS)
 def test_a_micro_batch_has_the_records_of_its_own_replay(keys: dict[str, Any], strategy: str) -> None:
     one = setup(keys, strategy)

@@ -300,6 +300,7 @@ def test_two_changes_that_do_the_same_are_one_pair() -> None:
     assert offloading == [("optimizer",)]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.contract
 @pytest.mark.parametrize("precision", [None, "amp-bf16"])
 def test_one_card_is_offered_the_memory_of_its_host(precision: str | None) -> None:
@@ -377,7 +378,8 @@ def test_an_absurd_micro_batch_is_answered_at_once() -> None:
 
 
 def test_8bit_layers_are_offered_reentrant_checkpoints() -> None:
-    keys = {"model": "whisper-large-v2", "gpu": "t4", "quantization": "int8", "adapter": {"kind": "lora"}}
+    card = {"name": "x", "memory": "6.5 GiB"}
+    keys: dict[str, Any] = {"model": "whisper-small", "gpu": card, "quantization": "int8", "adapter": {"kind": "lora"}}
     keys |= {"micro_batch_size": 8, "activation_checkpointing": "full"}
     result = fit(**keys)
     found = next(one for one in result.remedies or () if one.change == {"checkpoint_reentrant": True})
@@ -385,6 +387,7 @@ def test_8bit_layers_are_offered_reentrant_checkpoints() -> None:
     verify_one(keys, result, found)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("model", "keys"),
     [

@@ -173,6 +173,7 @@ def test_nine_of_ten_peaks_are_within_the_band() -> None:
     assert sum(low <= one <= high for one in every) / len(every) >= 0.9
 
 
+@pytest.mark.plain
 def test_the_answer_says_first_that_the_type_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**SIZES, **RMS, "model_type": HIDDEN}))
     fields: dict[str, Any] = {"gpu": "a100-80gb", "micro_batch_size": 1, "activation_checkpointing": "none"}

@@ -6,6 +6,8 @@ import pytest
 
 from tests.cli.running import run
 
+pytestmark = pytest.mark.plain
+
 JOB = ("fit", "--model", "gpt2", "--gpu", "a100", "--micro-batch", "2", "--steps", "1", "--checkpointing", "none")
 NVME = "--sharding zero3 --gpus 4 --offload optimizer --offload-optimizer-device nvme"
 DRIVE = "--sharding zero3 --gpus 2 --offload parameters,optimizer --offload-parameters-device nvme"

@@ -7,7 +7,7 @@ import pytest
 from vramplan import fit
 from vramplan.results import FitResult
 
-pytestmark = pytest.mark.closed_form
+pytestmark = [pytest.mark.closed_form, pytest.mark.plain]
 
 BLOCKS, TOKENS, WIDTH, BF16_BYTES = 16, 2 * 2048, 2048, 2
 INPUT_BYTES = TOKENS * WIDTH * BF16_BYTES

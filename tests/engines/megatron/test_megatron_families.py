@@ -12,6 +12,8 @@ from vramplan.engines.megatron.fp8 import COPIES
 from vramplan.engines.megatron.layers import padded_vocabulary
 from vramplan.job import build_job
 
+pytestmark = pytest.mark.plain
+
 FAMILIES = ("bert-base-uncased", "t5-base", "gemma-2-2b", "gemma-3-1b", "falcon-7b", "gpt-oss-20b")
 
 

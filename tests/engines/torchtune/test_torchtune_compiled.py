@@ -42,6 +42,7 @@ def job_of(**keys: object) -> ResolvedJob:
     return job
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", ["none", "full"])
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize(
