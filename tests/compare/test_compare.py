@@ -255,6 +255,7 @@ def test_a_run_on_more_and_more_devices() -> None:
     json.dumps(document)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("words", "of_one"),
     [

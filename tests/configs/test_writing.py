@@ -257,6 +257,7 @@ def test_torchtune_is_given_what_its_release_has(options: str, line: str, absent
 # What the options leave open is what the program has
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "words", "taken"),
     [

@@ -105,6 +105,7 @@ def test_the_sdist_holds_the_sources_the_profiles_and_the_tests(distributions: t
     assert not {name for name in names if "__pycache__" in name or name.startswith(".venv")}
 
 
+@pytest.mark.sweep
 def test_the_wheel_holds_the_package_the_profiles_and_the_licence(distributions: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(distributions[1]) as archive:
         names = set(archive.namelist())
