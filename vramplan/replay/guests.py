@@ -16,6 +16,7 @@ class Follower(Protocol):
     unpacks: bool
     weights_first: bool
     walks_others: bool
+    replaces_layers: bool
 
 
 class Told:

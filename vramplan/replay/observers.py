@@ -24,6 +24,7 @@ class Observer:
     unpacks = False  # the functions that `recorded` returns unpack saved tensors themselves
     weights_first = False  # modules have functions of their own before their inputs, which run after the weights' own
     walks_others = True  # the observer is also told of models that do not train, such as a reference model
+    replaces_layers = False  # the observer makes other layers of those of the model that trains, and of no second one
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -40,6 +40,8 @@ KEPT_BYTES = 4  # of a scale, in fp32, and of a zero point
 class RoundsInForward(Technique, Observer):
     """torchao's `quantize_(model, QATConfig(...))` before training."""
 
+    replaces_layers = True
+
     def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
         super().__init__(setup, tape, precision)
         assert setup.qat is not None

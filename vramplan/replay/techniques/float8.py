@@ -17,6 +17,8 @@ WITH = ("ada", "hopper", "blackwell", "cdna3", "cdna4")
 class MultipliesInFloat8(Technique, Observer):
     """torchao's convert_to_float8_training, but for layers of other widths than multiples of 16."""
 
+    replaces_layers = True
+
     def before_model(self) -> None:
         """Layers are converted as they are made."""
         self.tape.observe(self)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.observers import Rounding, Sharding, Trained, train
 from vramplan.replay.precision import PRECISIONS, precision_of
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
@@ -46,6 +46,9 @@ def run_beside(
     elif beside is not shards:
         tape.enlist(Sharding, beside)
         told.append(beside)
+    if trained is None:
+        tape.dismiss(Rounding)
+        told = [one for one in told if not one.replaces_layers]
     tape.tell(told)
     tape.role(Sharding).begin_other(other)
     tape.dismiss(Trained)
