@@ -288,8 +288,8 @@ class Trained(Observer):
         """A value that stands for what is trained of a block. Blocks with equal values are alike."""
         return None
 
-    def tied(self, tape: Tape, table: Parameter) -> Parameter:
-        """The weight of a head that is tied to the table of the embeddings, made in the part of the head."""
+    def tied(self, tape: Tape, table: Parameter, name: str) -> Parameter:
+        """The weight of that name of a head that is tied to the table of the embeddings, made in the head's part."""
         return table
 
     def table(self, weight: Parameter) -> Callable[[Tensor, Parameter, Tensor | None], Tensor] | None:

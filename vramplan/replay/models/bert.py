@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    decoder_of,
     times_head,
     words,
 )
@@ -192,11 +193,8 @@ class Bert:
             bias = tape.parameter("cls.predictions.bias", (shape.vocabulary_size,), dtype)
         with Outer(hidden, own=(bias,)):
             transformed = self.transform(hidden)
-            if shape.tied_embeddings:
-                decoder = self.word_embeddings
-            else:
-                with tape.building(HEAD):
-                    decoder = tape.parameter("cls.predictions.decoder.weight", self.word_embeddings.shape, dtype)
+            with tape.building(HEAD):
+                decoder = decoder_of(tape, self.recipe, self.word_embeddings, "cls.predictions.decoder.weight")
             return times_head(transformed, decoder, bias)
 
     def transform(self, hidden: Tensor) -> Tensor:

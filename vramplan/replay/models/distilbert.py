@@ -11,7 +11,16 @@ from collections.abc import Callable
 
 from vramplan.replay.models.bert import Bert, SelfAttention
 from vramplan.replay.models.entropy import entropy
-from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, LayerNorm, Linear, Output, Recipe, times_head
+from vramplan.replay.models.modules import (
+    ACTIVATIONS,
+    LOGITS,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    decoder_of,
+    times_head,
+)
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.elementwise import add, dropout, relu
 from vramplan.replay.operators.ends import embedding
@@ -93,9 +102,7 @@ class DistilBert(Bert):
         with tape.building(HEAD):
             transform = Linear(tape, "vocab_transform", width, width, dtype, bias=True)
             norm = LayerNorm(tape, "vocab_layer_norm", width, dtype)
-            projector = self.word_embeddings
-            if not shape.tied_embeddings:
-                projector = tape.parameter("vocab_projector.weight", self.word_embeddings.shape, dtype)
+            projector = decoder_of(tape, self.recipe, self.word_embeddings, "vocab_projector.weight")
             bias = tape.parameter("vocab_projector.bias", (shape.vocabulary_size,), dtype)
         scores = transform(hidden)
         scores = ACTIVATIONS[shape.activation](scores)

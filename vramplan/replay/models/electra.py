@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.bert import Bert
 from vramplan.replay.models.entropy import entropy
-from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, times_head
+from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, decoder_of, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.elementwise import dropout, gelu
 from vramplan.replay.operators.views import select
@@ -59,9 +59,7 @@ class Electra(Bert):
         with tape.building(HEAD):
             norm = LayerNorm(tape, "generator_predictions.LayerNorm", width, dtype)
             dense = Linear(tape, "generator_predictions.dense", shape.hidden_size, width, dtype, bias=True)
-            head = self.word_embeddings
-            if not shape.tied_embeddings:
-                head = tape.parameter("generator_lm_head.weight", self.word_embeddings.shape, dtype)
+            head = decoder_of(tape, self.recipe, self.word_embeddings, "generator_lm_head.weight")
             bias = tape.parameter("generator_lm_head.bias", (shape.vocabulary_size,), dtype)
         scores = dense(hidden)
         scores = gelu(scores)

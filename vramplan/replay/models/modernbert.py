@@ -21,6 +21,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    decoder_of,
     times_head,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
@@ -202,9 +203,7 @@ class ModernBert:
         scores = self.head(_hidden)
         with tape.building(HEAD):
             bias = tape.parameter("decoder.bias", (shape.vocabulary_size,), dtype)
-            decoder = self.tok_embeddings
-            if not shape.tied_embeddings:
-                decoder = tape.parameter("decoder.weight", self.tok_embeddings.shape, dtype)
+            decoder = decoder_of(tape, recipe, self.tok_embeddings, "decoder.weight")
         scores = times_head(scores, decoder, bias)
         if recipe.loss == LOGITS:
             return Output(None, scores)

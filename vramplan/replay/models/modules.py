@@ -8,7 +8,7 @@ from typing import Any
 
 from vramplan.engines import imported
 from vramplan.replay.models import casts_logits, scales_logits
-from vramplan.replay.models.part_names import HEAD, NORMS
+from vramplan.replay.models.part_names import HEAD, NORMS, TIED_HEAD
 from vramplan.replay.observers import Kernels, Rounding, Sharding, Trained, VirtualTokens, entered
 from vramplan.replay.operators.elementwise import (
     add,
@@ -326,15 +326,19 @@ def words(ids: Tensor, table: Parameter) -> Tensor:
 
 def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parameter:
     """The head's weight: the embedding itself if tied, else one of its own."""
-    shape = recipe.shape
-    if shape.task == "cls":  # a classifier has a head of its own
+    if recipe.shape.task == "cls":  # a classifier has a head of its own
         return embedding
     with tape.building(HEAD):
-        trained, size = tape.role(Trained), (shape.vocabulary_size, shape.hidden_size)
-        tied = shape.tied_embeddings
-        weight = trained.tied(tape, embedding) if tied else tape.parameter("lm_head.weight", size, recipe.weight_dtype)
-        trained.makes_head(tape, weight)
+        weight = decoder_of(tape, recipe, embedding, TIED_HEAD)
+        tape.role(Trained).makes_head(tape, weight)
         return weight
+
+
+def decoder_of(tape: Tape, recipe: Recipe, table: Parameter, name: str) -> Parameter:
+    """The weight of that name which makes logits, in the part where a model has it: the table if tied, else its own."""
+    if recipe.shape.tied_embeddings:
+        return tape.role(Trained).tied(tape, table, name)
+    return tape.parameter(name, table.shape, recipe.weight_dtype)
 
 
 def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:

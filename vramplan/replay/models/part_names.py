@@ -5,6 +5,10 @@ from __future__ import annotations
 EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"
 ENCODER = "encoder"  # whose blocks a model has beside those of a decoder
 
+HEAD_LAYER = "lm_head"
+TIED_HEAD = f"{HEAD_LAYER}.weight"
+"""What the head of a language model is called where it is tied to the embeddings."""
+
 GATE_UP, DOWN, ROUTER = "experts.gate_up_proj", "experts.down_proj", "gate.weight"  # tensors of a layer of experts
 
 GATED_EXPERTS = {"gate": ROUTER, "gate_proj": GATE_UP, "up_proj": GATE_UP, "down_proj": DOWN}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.bert import Bert
 from vramplan.replay.models.entropy import entropy
-from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, times_head
+from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, decoder_of, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, gelu, mul, tanh
@@ -24,6 +24,7 @@ class LMHead:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
+        self.recipe = recipe
         self.bias = tape.parameter("lm_head.bias", (shape.vocabulary_size,), dtype)
         self.dense = Linear(tape, "lm_head.dense", shape.hidden_size, shape.hidden_size, dtype, bias=True)
         self.layer_norm = LayerNorm(tape, "lm_head.layer_norm", shape.hidden_size, dtype)
@@ -33,7 +34,9 @@ class LMHead:
             x = self.dense(features)
             x = gelu(x)  # whatever the activation of the blocks is
             x = self.layer_norm(x)
-            x = times_head(x, word_embeddings, self.bias)
+            with features.tape.building(HEAD):
+                decoder = decoder_of(features.tape, self.recipe, word_embeddings, "lm_head.decoder.weight")
+            x = times_head(x, decoder, self.bias)
         return x
 
 

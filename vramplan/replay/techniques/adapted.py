@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.replay.models.lora_kernels import MLP, OUTPUT, OUTPUT_LAYER, QKV
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.models.part_names import EMBEDDINGS, LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD_LAYER, LAYERS, TIED_HEAD
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.quantized import FourBits
 from vramplan.replay.recorder import Tape
@@ -40,10 +40,6 @@ from vramplan.replay.techniques.quantized_experts import QuantizedTensors
 from vramplan.replay.techniques.table_adapters import HeadLayer, LoraTable, TrainedTokens
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
-
-HEAD_LAYER = "lm_head"
-TIED_HEAD = f"{HEAD_LAYER}.weight"
-"""What the head of a language model is called where it is tied to the embeddings."""
 
 TABLE_AXES = 2  # of a table: the first weight of an image model's embeddings is of a convolution
 
@@ -133,14 +129,14 @@ class Adapted(Trained):
         """Whether a linear layer is a target."""
         return leaf(name) not in self.former and is_target(name, self.targets)
 
-    def tied(self, tape: Tape, table: Parameter) -> Parameter:
+    def tied(self, tape: Tape, table: Parameter, name: str) -> Parameter:
         """A head that is a module to save is a copy of its own, and another keeps the original of the table.
 
         PEFT copies module by module and ties no copies, unless it is told to (`ensure_weight_tying`).
         """
-        if self.is_saved(tape, TIED_HEAD):
+        if self.is_saved(tape, name):
             self.makes_copy = True
-            copied = tape.parameter(TIED_HEAD, table.shape, table.dtype)
+            copied = tape.parameter(name, table.shape, table.dtype)
             self.makes_copy = False
             return copied
         path = path_of(table.part, table.name)

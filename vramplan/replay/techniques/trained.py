@@ -14,7 +14,7 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.capable import looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
-from vramplan.replay.models.part_names import EMBEDDINGS, LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD_LAYER, LAYERS
 from vramplan.replay.models.parts import asks_no_inputs
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
@@ -22,7 +22,7 @@ from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
-from vramplan.replay.techniques.adapted import HEAD_LAYER, TIED_HEAD, Adapted, AdaptedInTurns
+from vramplan.replay.techniques.adapted import Adapted, AdaptedInTurns
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import GPTQ, OWN, is_end, widths
 from vramplan.replay.techniques.expert_adapters import former_names
@@ -179,8 +179,8 @@ class _Collector(Trained):
     def convolution(self, tape: Tape, module: Any, name: str) -> None:
         self.linears[name] = None
 
-    def tied(self, tape: Tape, table: Parameter) -> Parameter:
-        self.tied_head = path_of(tape.part, TIED_HEAD)
+    def tied(self, tape: Tape, table: Parameter, name: str) -> Parameter:
+        self.tied_head = path_of(tape.part, name)
         return table
 
     def made(self, parameter: Parameter) -> None:
