@@ -17,7 +17,14 @@ from vramplan.tuples import NamedTuple
 LEAVES = ("mixtral", "qwen_moe")
 """Families whose blocks of experts are: MixtralSparseMoeBlock, Qwen2MoeSparseMoeBlock and Qwen3MoeSparseMoeBlock."""
 
+STACKED = 3  # dimensions of the weights of several experts
+
 Members = tuple[Any, ...]
+
+
+def is_parametrized(weight: Any) -> bool:
+    """Whether what runs in a weight's place is a module with that weight: it has few bits, and is of no linear layer."""
+    return len(weight.shape) >= STACKED and bool(weight.quantized)
 
 
 class ModuleRun:
@@ -73,11 +80,13 @@ class Around:
         return bool(members) and not self.left(members)
 
     def left(self, members: Members) -> Members:
-        """Of parameters those that no module around has taken, as a change that is folded into a weight takes it.
+        """Of parameters those that no other module has taken, as a change that is folded into a weight takes it.
 
+        Stacked weights in few bits are those of the modules that dequantize them.
         Source: torch/nn/utils/parametrize.py, register_parametrization, which moves the weight.
         """
-        return tuple([one for one in members if not any(one in outer.own for outer in self.forward)])
+        own = [one for one in members if not is_parametrized(one)]
+        return tuple([one for one in own if not any(one in outer.own for outer in self.forward)])
 
     def come_back(self, entries: tuple[OuterEntry, ...]) -> tuple[list[OuterEntry], list[OuterEntry]]:
         """Backward comes to an operator inside these: those that are over, and those that begin."""

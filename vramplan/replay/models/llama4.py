@@ -156,6 +156,12 @@ class Experts:
         return view(states, (rows, width))
 
 
+class Router(Linear):
+    """Llama4Router: Transformers takes no subclass of nn.Linear for a linear layer to quantize."""
+
+    quantizes = False
+
+
 class Moe:
     """Llama4TextMoe."""
 
@@ -163,7 +169,7 @@ class Moe:
         experts, hidden, dtype = experts_of(recipe), recipe.shape.hidden_size, recipe.weight_dtype
         self.routed = experts
         self.experts = Experts(tape, recipe)
-        self.router = Linear(tape, "router", hidden, experts.routed, dtype, bias=False)
+        self.router = Router(tape, "router", hidden, experts.routed, dtype, bias=False)
         self.shared_expert = GatedMLP(tape, recipe, experts.intermediate_size)
 
     def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
+from vramplan.replay.observers import entered
 from vramplan.replay.operators.quantized import dequantize_4bit, dequantize_8bit
 from vramplan.replay.techniques.quantized import stored_bytes_4bit
 from vramplan.replay.tensors import FP32, Parameter, Tensor
@@ -43,8 +44,10 @@ class QuantizedTensors:
     def weight(self, name: str) -> Tensor:
         """A weight as a module sees it; 8 bits are given back in fp32."""
         weight = self.weights[name]
-        if not self.is_quantized(weight):
-            return weight
+        return entered(lambda _: self.dequantized(weight), weight, weight) if self.is_quantized(weight) else weight
+
+    def dequantized(self, weight: Parameter) -> Tensor:
+        """The module of the parametrization, which is given nothing, and has the weight."""
         if self.quantization == "int8":
             return dequantize_8bit(weight)
         return dequantize_4bit(weight, weight.dtype, nested=self.nested)
