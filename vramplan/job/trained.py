@@ -45,6 +45,7 @@ from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_rea
 from vramplan.values.adapter_kinds import KINDS, lacks
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import ZERO_STAGES
 
 Q_AND_V = ("q_proj", "v_proj")
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
@@ -420,6 +421,9 @@ class _Adapter:
                     why = f"{precision} has a master copy of it"
             self.told.append(Assumption("adapter.dtype", chosen, why))
             return chosen
+        if mixed and given == "fp32" and self.raw.sharding in ZERO_STAGES:  # runtime/engine.py casts the whole module
+            self.told.append(Assumption("adapter.dtype", own, f"DeepSpeed casts it, as all of the model, to {own}"))
+            return own
         if given not in known:
             fields.refuse("dtype", f"{given} is not modelled with {precision} (modelled: {', '.join(known)})")
         return given

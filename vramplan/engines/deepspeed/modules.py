@@ -23,7 +23,7 @@ Members = tuple[Any, ...]
 
 
 def is_parametrized(weight: Any) -> bool:
-    """Whether what runs in a weight's place is a module with that weight: it has few bits, and is of no linear layer."""
+    """Whether what runs in a weight's place is a module with that weight: it has few bits and no linear layer."""
     return len(weight.shape) >= STACKED and bool(weight.quantized)
 
 
