@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, as_returned, causal_lm_loss, project
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.operators.views import to
+from vramplan.replay.tensors import DType, Parameter, Tensor
 
 
 def causal_lm_output(
-    hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe, bias: Parameter | None = None
+    hidden: Tensor,
+    weight: Parameter,
+    labels: Tensor,
+    recipe: Recipe,
+    bias: Parameter | None = None,
+    *,
+    cast_to: DType | None = None,
 ) -> Output:
-    """The head of a causal language model, and the loss that the job asks for; of a classifier, its own."""
+    """The head of a causal language model, and the loss that the job asks for; of a classifier, its own.
+
+    `cast_to`: the dtype of what the head is given, which nobody else holds.
+    """
+    cast_to = cast_to or hidden.dtype
     if recipe.shape.task == "cls":
         from vramplan.replay.models.classified import classify  # only who classifies pays for it
 
-        return classify(hidden, labels, recipe)
+        return classify(to(hidden, cast_to), labels, recipe)
     if recipe.loss != CAUSAL_LM_FP32:
         from vramplan.replay.techniques.losses import head_and_loss  # only who asks for it pays for it
 
-        return head_and_loss(hidden, weight, bias, labels, recipe)
-    logits = as_returned(project(hidden, weight, bias, recipe), recipe)
+        return head_and_loss(to(hidden, cast_to), weight, bias, labels, recipe)
+    logits = as_returned(project(to(hidden, cast_to), weight, bias, recipe), recipe)
     loss = causal_lm_loss(logits, labels, recipe)
     return Output(loss, logits)

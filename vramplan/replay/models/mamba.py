@@ -71,6 +71,7 @@ class Mamba(Recurrent):
     takes_virtual_tokens = True
     masks_positions = False
     casts_logits = True
+    caches_in_training = False  # MambaModel.forward: config.use_cache is read where it does not train
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
     all_linear_beyond_lora = True  # tuners/tuners_utils.py, _check_lora_target_modules_mamba, looks at LoRA and its kin
     not_adapted = ("out_proj",)
@@ -100,7 +101,7 @@ class Mamba(Recurrent):
         self.padding = given if self.recipe.padded else None
         _hidden = self.model(input_ids)  # in fp32, which the output of the model holds
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        return causal_lm_output(to(_hidden, self.recipe.weight_dtype), weight, labels, self.recipe)
+        return causal_lm_output(_hidden, weight, labels, self.recipe, cast_to=self.recipe.weight_dtype)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """MambaModel.forward."""

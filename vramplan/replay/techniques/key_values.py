@@ -78,7 +78,8 @@ def returns_cache(setup: Setup) -> bool:
     LlamaAttention.forward.
     """
     checkpointed = any(segment.checkpointed for segment in setup.segments)
-    return setup.use_cache and not (checkpointed and setup.cache_objects)
+    keeps = setup.use_cache and own(setup.model.family, "caches_in_training", True)
+    return keeps and not (checkpointed and setup.cache_objects)
 
 
 def caches_in_evaluation(setup: Setup) -> bool:
