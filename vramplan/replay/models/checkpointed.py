@@ -18,8 +18,9 @@ class Checkpointed:
     Source: transformers 5.23, modeling_layers.py, GradientCheckpointingLayer.
     """
 
-    def __init__(self, tape: Tape, block: Any, names: Sequence[str]) -> None:
+    def __init__(self, tape: Tape, block: Any, names: Sequence[str], keeps: str | None = None) -> None:
         self.tape, self.inner, self.names = tape, block, names
+        self.keeps = keeps  # which results a selective checkpoint keeps
         self.floats = getattr(block, "floats", ())
         for name in names:
             setattr(self, name, getattr(block, name))
@@ -32,7 +33,8 @@ class Checkpointed:
         def run(hidden: Any, *handed: Tensor) -> Any:
             return with_attributes(inner, names, handed, hidden)
 
-        return checkpoint(self.tape, Segmented(run, {0: inner}), hidden, *(getattr(self, name) for name in names))
+        handed = (getattr(self, name) for name in names)
+        return checkpoint(self.tape, Segmented(run, {0: inner}), hidden, *handed, keeps=self.keeps)
 
 
 def checkpointed_blocks(tape: Tape, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Checkpointed]:

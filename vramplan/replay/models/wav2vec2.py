@@ -14,7 +14,7 @@ from vramplan.replay.asked import asked
 from vramplan.replay.models import bart
 from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.checkpointed import Checkpointed
-from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.convolution import conv1d
@@ -131,7 +131,7 @@ class Places:
 class Wav2Vec2:
     """Wav2Vec2ForCTC or HubertForCTC, with its loss."""
 
-    selective = ("selective",)
+    selective = SELECTIVE
     asks_no_inputs = True  # the switch for checkpoints asks tables alone of models that are given token ids first
 
     @staticmethod
@@ -231,7 +231,8 @@ class Wav2Vec2:
         if not tape.no_grad and (trained or tape.role(Trained).adapter is not None):
             hidden = asked(hidden, ASKED_VIEW)
         for layer in layers:
-            run = Checkpointed(tape, layer, ()) if each_is_a_checkpoint(recipe.segments) else layer
+            is_checkpoint = each_is_a_checkpoint(recipe.segments)
+            run = Checkpointed(tape, layer, (), recipe.segments[0].selects) if is_checkpoint else layer
             hidden = run(hidden)
         return hidden
 

@@ -77,8 +77,14 @@ def _convolution(
         return (gx, gw, gb)
 
     node = tape.record("convolution", (x, w, b), backward, (x, w))
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        again: Tensor = kept[0].alias(kept[0].shape, kept[0].strides, node)
+        return again
     tape.work(work)
     out = tape.new("convolution", shape, x.dtype, batched, None, node)
+    if tape.selective:
+        tape.keep(False, out)
     tape.scratch("convolution", copied)
     if is_turned:
         _turn(out, x_shape, shape, w_shape)
