@@ -10,15 +10,18 @@ from vramplan.replay.tensors import Parameter, Tensor
 def asked(tensor: Tensor, name: str = ASKED) -> Tensor:
     """A tensor that was made to need a gradient: a leaf, which lives with its gradient until backward is over.
 
-    A gradient of another layout, as that of patches behind a class token, is copied.
+    A gradient of another layout, as that of patches behind a class token, is copied. An input of the model is no weight,
+    which whoever follows weights knows by its storage: one of no bytes, as the input is a state.
     Source: torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable; obeys_layout_contract.
     """
     accumulator = Parameter(tensor.tape, name, tensor.shape, tensor.dtype, 1, trainable=True)
-    accumulator.storage = tensor.storage
+    accumulator.storage = tensor.storage or tensor.tape.allocate("view", 0, tensor.batched, None)
     if tensor.strides is None:
         accumulator.shared = False
     tensor.tape.held.append(accumulator)
-    return tensor.alias(tensor.shape, tensor.strides, accumulator)
+    leaf = tensor.alias(tensor.shape, tensor.strides, accumulator)
+    leaf.storage = accumulator.storage
+    return leaf
 
 
 class AsksInputs(Observer):

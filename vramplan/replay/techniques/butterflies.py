@@ -16,6 +16,7 @@ from vramplan.replay.operators.elementwise import add, mul, mul_scalar
 from vramplan.replay.operators.products import linear, matmul
 from vramplan.replay.operators.views import to, transpose, view
 from vramplan.replay.techniques.adapter_target import Over, Target
+from vramplan.replay.techniques.quantized import as_left
 from vramplan.replay.tensors import FP32, Tensor
 
 
@@ -54,11 +55,12 @@ class BOFT(Over):
             rotation = to(rotation, previous)
             _x = linear(x, rotation, transposed=True, patched=False)
             result = self.base(module, _x)
-            if module.bias is not None:
-                result = sub_constant(result, module.bias)
+            bias = None if module.bias is None else as_left(module.bias, _x.dtype)
+            if bias is not None:
+                result = sub_constant(result, bias)
             result = mul(result, view(scale, (self.outputs,)))
-            if module.bias is not None:
-                result = add(result, module.bias)
+            if bias is not None:
+                result = add(result, bias)
             result = to(result, previous)
         return result
 

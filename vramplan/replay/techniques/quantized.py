@@ -107,6 +107,11 @@ def leave_in(bias: Parameter, dtype: DType) -> None:
         bias.quantized = (bias.elements * dtype.itemsize,)
 
 
+def as_left(bias: Parameter, dtype: DType) -> Tensor:
+    """A bias that somebody else computes with: a layer with few bits has left it in the dtype of its input."""
+    return bias.tape.constant(bias.shape, dtype, False, bias.name) if bias.quantized else bias
+
+
 def eight_bits(module: Linear, x: Tensor) -> Tensor:
     """Linear8bitLt: the first forward pass leaves the bias in the dtype of the input."""
     if module.bias is not None:
