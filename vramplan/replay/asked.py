@@ -10,7 +10,7 @@ from vramplan.replay.tensors import Parameter, Tensor
 def asked(tensor: Tensor, name: str = ASKED) -> Tensor:
     """A tensor that was made to need a gradient: a leaf, which lives with its gradient until backward is over.
 
-    A gradient of another layout, as that of patches behind a class token, is copied. An input of the model is no weight,
+    A gradient of another layout, as that of patches behind a class token, is copied. An input of a model is no weight,
     which whoever follows weights knows by its storage: one of no bytes, as the input is a state.
     Source: torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable; obeys_layout_contract.
     """
