@@ -194,7 +194,8 @@ class Bert:
         with Outer(hidden, own=(bias,)):
             transformed = self.transform(hidden)
             with tape.building(HEAD):
-                decoder = decoder_of(tape, self.recipe, self.word_embeddings, "cls.predictions.decoder.weight")
+                names = "cls.predictions.decoder.weight", "cls.predictions"
+                decoder = decoder_of(tape, self.recipe, self.word_embeddings, *names)
             return times_head(transformed, decoder, bias)
 
     def transform(self, hidden: Tensor) -> Tensor:

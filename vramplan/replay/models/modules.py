@@ -334,10 +334,13 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
         return weight
 
 
-def decoder_of(tape: Tape, recipe: Recipe, table: Parameter, name: str) -> Parameter:
-    """The weight of that name which makes logits, in the part where a model has it: the table if tied, else its own."""
+def decoder_of(tape: Tape, recipe: Recipe, table: Parameter, name: str, module: str | None = None) -> Parameter:
+    """The weight of that name which makes logits, in the part where a model has it: the table if tied, else its own.
+
+    `module`: the one around it, where its bias is a weight of that one too, so that it is no module to save by itself.
+    """
     if recipe.shape.tied_embeddings:
-        return tape.role(Trained).tied(tape, table, name)
+        return tape.role(Trained).tied(tape, table, name if module is None else f"{module}.weight")
     return tape.parameter(name, table.shape, recipe.weight_dtype)
 
 

@@ -35,7 +35,8 @@ class LMHead:
             x = gelu(x)  # whatever the activation of the blocks is
             x = self.layer_norm(x)
             with features.tape.building(HEAD):
-                decoder = decoder_of(features.tape, self.recipe, word_embeddings, "lm_head.decoder.weight")
+                names = "lm_head.decoder.weight", "lm_head"
+                decoder = decoder_of(features.tape, self.recipe, word_embeddings, *names)
             x = times_head(x, decoder, self.bias)
         return x
 
