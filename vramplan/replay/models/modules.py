@@ -329,13 +329,17 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
     if recipe.shape.task == "cls":  # a classifier has a head of its own
         return embedding
     with tape.building(HEAD):
-        weight = decoder_of(tape, recipe, embedding, TIED_HEAD)
-        tape.role(Trained).makes_head(tape, weight)
+        trained, size = tape.role(Trained), (recipe.shape.vocabulary_size, recipe.shape.hidden_size)
+        if recipe.shape.tied_embeddings:
+            weight = trained.tied(tape, embedding, TIED_HEAD)
+        else:
+            weight = tape.parameter(TIED_HEAD, size, recipe.weight_dtype)
+        trained.makes_head(tape, weight)
         return weight
 
 
 def decoder_of(tape: Tape, recipe: Recipe, table: Parameter, name: str, module: str | None = None) -> Parameter:
-    """The weight of that name which makes logits, in the part where a model has it: the table if tied, else its own.
+    """The weight of that name, as large as the table, which makes logits: the table itself if it is tied, else its own.
 
     `module`: the one around it, where its bias is a weight of that one too, so that it is no module to save by itself.
     """
