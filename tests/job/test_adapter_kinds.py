@@ -294,3 +294,14 @@ def test_what_is_refused_at_the_ends(adapter: dict[str, Any], more: dict[str, An
 def test_badam_trains_an_adapter_block_by_block() -> None:
     job = build_job({**KEYS, "adapter": {"kind": "lora", "targets": LAYER}, "trained_blocks": "badam"})
     assert job.trained_blocks == "badam"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
+def test_deepspeed_casts_an_adapter_that_is_said_to_be_in_fp32(stage: str) -> None:
+    keys = {**KEYS, "adapter": {"kind": "lora", "dtype": "fp32"}, "precision": "mixed-bf16"}
+    job = build_job({**keys, "parallel": {"data": 2, "sharding": stage}})
+    assert job.adapter is not None
+    assert job.adapter.dtype == "bf16"
+    with pytest.raises(InputError, match=r"fp32 is not modelled with mixed-bf16"):
+        build_job(keys)
