@@ -173,8 +173,16 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"adapter": {"kind": "ia3", "rank": 8}}, "adapter.rank: has no meaning for ia3"),
         ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),
         (
-            {"model": "bert-base", "adapter": {**LORA, "targets": ["query"], "modules_to_save": ["word_embeddings"]}},
-            "'word_embeddings' is tied to the head of bert-base-uncased, and PEFT would untie them, which is not",
+            {"model": "t5-base", "adapter": {**LORA, "targets": ["q"], "modules_to_save": ["shared"]}},
+            "'shared' is tied to the head of t5-base, and PEFT would untie them, which is not",
+        ),
+        (
+            {"model": "bert-base", "adapter": {**LORA, "targets": ["query"], "modules_to_save": ["decoder"]}},
+            "'decoder' names no module of bert-base-uncased",
+        ),
+        (
+            {"model": "vit-base", "adapter": {**LORA, "targets": ["q_proj"], "modules_to_save": ["cls_token"]}},
+            "'cls_token' names no module of vit-base",
         ),
         ({"adapter": {**LORA, "rank": 0}}, "adapter.rank: 0 is too small"),
         (

@@ -364,9 +364,9 @@ class _Adapter:
         for word in given or ():
             check_saved(fields, self.names, word)
             paths = (*self.names.paths, self.names.tied_head) if self.names.tied_head else self.names.paths
-            named = [path for path in paths if is_saved_as(".".join(path), word)]
+            named = [path for path in paths if path not in self.names.bare and is_saved_as(".".join(path), word)]
             if not named and not (model.task == "cls" and word in CLASSIFIERS):  # which PEFT names for every model
-                leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths))
+                leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths if path not in self.names.bare))
                 _unknown(fields, "modules_to_save", word, f"no module of {model.name}", leaves)
             elif (
                 model.tied_embeddings

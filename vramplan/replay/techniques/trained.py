@@ -139,6 +139,7 @@ class Names(NamedTuple):
     shapes: tuple[tuple[str, int, int], ...] = ()  # of the linear layers: names, inputs and outputs
     token_table: str = ""  # the table of the tokens; empty where no part of the model is one of embeddings
     head: str = ""  # of a language model, where it is a product of its own or of that table
+    bare: frozenset[tuple[str, ...]] = frozenset()  # of the paths those of weights that are no module's weight or bias
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -161,9 +162,13 @@ class _Collector(Trained):
         self.inputs: set[int] = set()
         self.shapes: dict[tuple[str, int, int], None] = {}
         self.token_table = self.named_head = ""
+        self.bare: set[tuple[str, ...]] = set()
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
-        self.paths[path_of(tape.part, name)] = None
+        path = path_of(tape.part, name)
+        self.paths[path] = None
+        if not name.endswith((".weight", ".bias")):
+            self.bare.add(path)
         return False
 
     def linear(self, tape: Tape, module: Any, name: str) -> None:
@@ -218,6 +223,7 @@ def names_of(model: ModelShape) -> Names:
     return Names(
         *(paths, linears, paths[0], inside, stacked, collector.tied_head, biased, inputs, tables),
         *(tuple(collector.shapes), *ends),
+        bare=frozenset(collector.bare),
     )
 
 
