@@ -376,3 +376,10 @@ def test_expressions_name_what_is_trained() -> None:
     for frozen, message in (("all-but:foo", "'foo' matches no weight"), ("all-but:(", "is no regular expression")):
         with pytest.raises(InputError, match=message):
             job(model="llama-3-8b", frozen=[frozen])
+
+
+def test_a_table_is_a_module_whatever_its_weight_is_called() -> None:
+    for model, table in (("gpt2", "wte"), ("gpt2", "wpe"), ("bert-base-uncased", "word_embeddings")):
+        job = build_job({"model": model, "gpu": "a100", "adapter": {**LORA, "modules_to_save": [table]}})
+        assert job.adapter is not None
+        assert job.adapter.modules_to_save == (table,)

@@ -218,12 +218,13 @@ def names_of(model: ModelShape) -> Names:
     paths = tuple(collector.paths)
     linears, inside, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
     biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
-    tables = frozenset(one.shape[1] for one in tape.parameters if one.is_table)
+    looked_up = [one for one in tape.parameters if one.is_table]  # the weight of a module, whatever it is called here
+    tables = frozenset(one.shape[1] for one in looked_up)
     ends = collector.token_table, collector.named_head
     return Names(
         *(paths, linears, paths[0], inside, stacked, collector.tied_head, biased, inputs, tables),
         *(tuple(collector.shapes), *ends),
-        bare=frozenset(collector.bare),
+        bare=frozenset(collector.bare.difference(path_of(one.part, one.name) for one in looked_up)),
     )
 
 
