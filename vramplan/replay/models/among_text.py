@@ -44,7 +44,11 @@ def output_with_images(
 def decoded(
     tape: Tape, recipe: Recipe, embeds: Tensor, segments: Sequence[Segment], kind: type[Block] = Block
 ) -> Tensor:
-    """LlamaModel.forward and that of its kin, from embeddings."""
+    """LlamaModel.forward and that of its kin, from embeddings.
+
+    Source: transformers 5.23, models/llama/modeling_llama.py, mistral/modeling_mistral.py, qwen2/modeling_qwen2.py and
+    qwen3/modeling_qwen3.py.
+    """
     shape = recipe.shape
     position_ids = tape.new("arange", (1, embeds.shape[1]), INT64, False)
     masks = masks_of(embeds, recipe)

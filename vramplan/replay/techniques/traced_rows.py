@@ -6,13 +6,13 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6437 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6497 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
   fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted,
-  images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master, met,
-  met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, named_types, older_releases,
+  image_text, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master,
+  met, met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, named_types, older_releases,
   optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared, other_families_zero,
   other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
   preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
@@ -25,21 +25,21 @@ activation_checkpointing: full | 6437 | adapted, adapter_kinds, adapters, adapte
   deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
-  under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
-  wav2vec2, whisper
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit,
+  vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, llava_next,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
+  stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: selective | 361 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
@@ -61,7 +61,7 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 741 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 745 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, met_shared, modernbert,
   more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
   policy, preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
@@ -70,17 +70,17 @@ activation_checkpointing: selective-op | 741 | adapted, adapter_kinds, block_kin
   arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert,
   electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
   gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under
-  torchtitan, llama4_text, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama
+  under torchtitan, llama4_text, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
   mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2,
   qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  seed_oss, smollm3, stablelm, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under torchtitan,
-  llama4, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  seed_oss, smollm3, stablelm, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
+  torchtitan, llama4, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, wav2vec2, whisper
 adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus, arcee, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral, mixtral, nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee,
@@ -88,9 +88,9 @@ adapter.kernels | 125 | fused_lora, fused_lora_shared, optimizers_more | apertus
   hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 adapter: adalora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2,
   starcoder2 | bert, gemma2, gpt2, llama, mixtral, phi, starcoder2
-adapter: boft | 19 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, opt, phi, qwen2 | bert,
-  gemma2, llama, mixtral, opt, phi
-adapter: dora | 295 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: boft | 22 | adapter_kinds, met, met_shared, peft_more | bert, bloom, gemma2, gpt_neox, llama, mistral,
+  mixtral, opt, phi, qwen2 | bert, bloom, gemma2, llama, mixtral, neox, opt, phi
+adapter: dora | 296 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, met_shared, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized,
   sharded_units, short_convolutions, speech, state_spaces, tiled, tiles, vision_more, whisper, zero_adapters |
@@ -129,48 +129,49 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2246 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2287 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
-  electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
-  litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero, more_families,
-  named_types, older_releases, optimizers_more, other_families, other_families_shared, other_families_zero,
-  other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared, preference_zero,
-  quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, taught,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper, whisper_shared, zero, zero_adapters,
-  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, vit, wav2vec2, whisper
+  electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_text, images,
+  liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
+  more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
+  other_families_zero, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared,
+  preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech,
+  state_spaces, stepped_shared, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper,
+  whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra,
+  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian,
+  mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2,
+  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: miss | 21 | adapter_kinds, met, peft_more | bert, gemma2, jamba, llama, mamba, mistral, mixtral, opt, phi,
   qwen2 | bert, gemma2, jamba, llama, mamba, mixtral, opt, phi
-adapter: modules_to_save | 182 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
-  electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, pairs_beside, peft_more, sharded_units, text_types, virtual_tokens, zero_adapters | bert,
-  bloom, chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, esm, falcon, gemma, gemma2, gemma3_text,
-  gpt2, gpt_neox, llama, mistral, mixtral, modernbert, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, esm, falcon,
-  gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: oft | 69 | adapted, met, modernbert, optimizers_more, other_optimizers, peft_more, policy,
+adapter: modules_to_save | 199 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
+  electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, met, met_shared, modernbert,
+  modernbert_shared, modernbert_zero, pairs, pairs_beside, peft_more, quantized, sharded_units, text_types,
+  virtual_tokens, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  esm, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, llama4_text, mistral, mixtral, modernbert, mpt, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2,
+  deepseek, distilbert, electra, esm, falcon, gemma, gemma2, gemma3, gpt2, llama, llama4, mixtral, modernbert, mpt,
+  neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: oft | 70 | adapted, met, met_shared, modernbert, optimizers_more, other_optimizers, peft_more, policy,
   preference_shared, stepped_shared | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite,
-  helium, lfm2, llama, mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text, qwen3_moe | bert,
-  cohere, falcon, gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, mixtral, modernbert, neox, olmo2, opt,
-  phi, phi3, qwen3_next, qwen_moe
+  helium, lfm2, llama, llama4_text, mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text,
+  qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, llama4, mixtral,
+  modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe
 adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families, named_types,
   optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, ernie4_5_moe,
   glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, ernie4_5_moe,
@@ -187,22 +188,22 @@ adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, m
 adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
 adapter: vera | 22 | adapter_kinds, met, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
-checkpoint_reentrant: true | 517 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, met_shared, modernbert, more_families,
-  optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more, policy,
+checkpoint_reentrant: true | 524 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear, met_shared, modernbert,
+  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more, policy,
   preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper, zero | apertus, arcee, bamba,
   bart, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, seed_oss, smollm3, stablelm, t5, vit, whisper | apertus, arcee, bamba, bart, bert, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba,
-  lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5, vit,
-  whisper
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llava,
+  llava_next, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo,
+  olmo2, olmo3, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, t5, vit, whisper |
+  apertus, arcee, bamba, bart, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llava, llava_next, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5, vit, whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -230,27 +231,27 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 963 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
-  fully_shard_more, fused_lora, hosted, images, liger, linear, lora_parts, masks, met, met_shared, modernbert,
-  modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
+frozen: parts | 973 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+  fully_shard_more, fused_lora, hosted, image_text, images, liger, linear, lora_parts, masks, met, met_shared,
+  modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
   pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized, replicated, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, text_types,
   tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
   ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
   glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, marian, mbart,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, vit, wav2vec2, whisper
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, lfm2, lfm2_moe, llama, llama4_text, llava, llava_next,
+  m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2, whisper,
+  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100,
+  marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -287,25 +288,25 @@ liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_mo
   qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 743 | block_kinds, dbrx, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat,
-  litgpt_old, losses, losses_more, met, more_families, named_types, other_families, other_optimizers, peft_more,
-  sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+loss: chunked | 745 | block_kinds, dbrx, decoders, fused_lora, heads, image_text, images, liger, linear, litgpt,
+  litgpt_flat, litgpt_old, losses, losses_more, met, more_families, named_types, other_families, other_optimizers,
+  peft_more, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units, turns, virtual_tokens, vision_more | afmoe, apertus, arcee, bloom, cohere,
   cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
   gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
   gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral, mistral4,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral,
+  mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
   qwen3_vl, seed_oss, stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
-loss: dpo | 342 | losses_more, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero |
-  arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
+loss: dpo | 344 | losses_more, met, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero
+  | arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2,
   qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, stablelm, starcoder2 | arcee, cohere,
@@ -334,59 +335,60 @@ loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, 
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
   stablelm, starcoder2
-loss: half-logits | 61 | dbrx, half_logits, virtual_tokens, vision_more | bloom, dbrx, gemma, gemma2, gemma3_text,
-  glm, glm4, gpt2, gpt_neox, llama, mixtral, mpt, opt, paligemma, phi, phi3, qwen3 | bloom, dbrx, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
+loss: half-logits | 63 | dbrx, half_logits, image_text, virtual_tokens, vision_more | bloom, dbrx, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, internvl, llama, mixtral, mpt, opt, paligemma, phi, phi3, qwen3 | bloom,
+  dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, internvl, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
 loss: orpo | 15 | other_optimizers, preference, preference_shared | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4_text, glm, llama, mistral, nemotron, qwen3, stablelm | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4, glm, llama, nemotron, stablelm
-loss: reward | 15 | optimizers_more, preference, preference_shared | distilbert, exaone4, gemma3_text, gpt2, llama,
-  olmo, smollm3, stablelm | distilbert, exaone4, gemma3, gpt2, llama, olmo, stablelm
+loss: reward | 16 | optimizers_more, preference, preference_shared, quantized | distilbert, exaone4, gemma3_text,
+  gpt2, llama, olmo, smollm3, stablelm | distilbert, exaone4, gemma3, gpt2, llama, olmo, stablelm
 loss: simpo | 10 | preference, preference_shared | cohere2, llama, olmoe, qwen2_moe, qwen3_5_moe_text | cohere,
   llama, olmoe, qwen3_next, qwen_moe
 loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, gpt_neox, granite, lfm2, llama,
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 987 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 1005 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
-  images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families, named_types,
-  optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared, policy,
-  precisions, preference_shared, preference_zero, replicated, rounded, rounded_shared, sharded_bits, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, taught,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas,
-  titan_units, torchvision, turns, virtual_tokens, vision_more, whisper, whisper_shared, whisper_zero, zero,
-  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, m2m_100,
-  marian, mbart, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
-  | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
-  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
-  lfm2_moe, llama, llama under torchtitan, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
-offload: activations | 747 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
-  distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met,
-  met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers,
-  pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
+  image_text, images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families,
+  named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared,
+  policy, precisions, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
+  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces,
+  stepped_shared, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
+  titan_compiled, titan_replicas, titan_units, torchvision, turns, virtual_tokens, vision_more, whisper,
+  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
+  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba,
+  lfm2, lfm2_moe, llama, llama under torchtitan, llava_next, m2m_100, marian, mbart, ministral3, mistral, mistral3,
+  mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3,
+  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, siglip,
+  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper | afmoe, apertus, arcee, bamba, bert,
+  bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under
+  torchtitan, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+offload: activations | 750 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, image_text, images, liger,
+  linear, met, met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families,
+  other_optimizers, pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, virtual_tokens,
   whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
   distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus,
-  arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, whisper
+  helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llama4_text, llava_next, minimax_m2, ministral3,
+  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta
+  | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama,
+  llama4, llava_next, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 offload: gradients | 159 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
   zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
   granitemoehybrid, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2,
@@ -434,14 +436,14 @@ optimizer: adamc | 18 | met, met_shared, optimizers_more, optimizers_more_shared
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 69 | adapter_kinds, distilbert, flat_parameter, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, speech, state_spaces, text_types, tiles,
-  virtual_tokens, vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, m2m_100, marian, mbart, mistral, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2, opt,
-  paligemma, pegasus, qwen2, qwen3_vl, qwen3_vl_moe, siglip, stablelm, starcoder2, wav2vec2, whisper | bert, dinov2,
-  distilbert, esm, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mistral3, mixtral,
-  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, wav2vec2,
-  whisper
+optimizer: adamw-8bit | 76 | adapter_kinds, distilbert, flat_parameter, image_text, images, liger, met_shared,
+  modernbert, optimizers, peft_more, policy, precisions, quantized, short_convolutions, speech, state_spaces,
+  text_types, tiles, virtual_tokens, vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss,
+  granitemoehybrid, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mistral, mistral3, mixtral,
+  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus, qwen2, qwen3, qwen3_vl, qwen3_vl_moe, siglip,
+  stablelm, starcoder2, wav2vec2, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss, granitemoehybrid, internvl,
+  lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2,
+  opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, wav2vec2, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
@@ -551,22 +553,23 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 570 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
-  fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, named_types,
-  optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq, sharded_spaces,
-  short_convolutions, speech, state_spaces, suite, text_types, torchtune, torchtune_compiled, torchtune_taught,
-  torchtune_units, torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
-  m2m_100, marian, mbart, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, pegasus, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  smollm3, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | bamba, bart, bert, bloom, clip,
-  deepseek, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, marian, mbart, mixtral, mpt, neox, neox
-  under litgpt, olmo2, olmoe, opt, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+optimizer: sgd-momentum | 573 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+  fully_shard_more, halves, hosted, image_text, images, liger, litgpt, litgpt_flat, master, moe, more_families,
+  named_types, optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq,
+  sharded_spaces, short_convolutions, speech, state_spaces, suite, text_types, torchtune, torchtune_compiled,
+  torchtune_taught, torchtune_units, torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert,
+  bloom, clip, deepseek_v2, deepseek_v3, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_moe, internlm3, internvl, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, llava_next, m2m_100, marian, mbart, mistral, mixtral, mpt, neox under litgpt, olmo2,
+  olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, wav2vec2,
+  whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, dinov2, distilbert, ernie4_5_moe, esm, exaone4,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, llava_next, m2m_100, marian, mbart, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe,
+  opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
   qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
   vit
@@ -598,25 +601,25 @@ packing: true | 239 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused
   gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
   llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 573 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
-  fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared, modernbert_zero,
-  more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, padding,
-  pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more, zero | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
-  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text,
-  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text,
-  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, paligemma, pegasus, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100,
-  mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5
+padding: right | 577 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+  fused_lora, image_text, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
+  modernbert_zero, more_families, named_types, optimizers_more, optimizers_more_shared, other_families,
+  other_optimizers, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more,
+  zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe,
+  llama, llama4_text, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, paligemma, pegasus, phi3, qwen2, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama4, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi3, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
@@ -645,7 +648,7 @@ parallel.sharding: ddp | 193 | dbrx_shared, deberta_v2_shared, distilbert_shared
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
   qwen_moe, stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1159 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.sharding: fsdp | 1160 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
   litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared,
   peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
@@ -682,7 +685,7 @@ parallel.sharding: zero1 | 99 | dbrx_zero, deberta_v2_zero, electra_zero, fused_
   qwen3_5_text, qwen3_moe, qwen3_vl, roberta, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, granitemoehybrid, llama, mixtral,
   modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 | 123 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+parallel.sharding: zero2 | 124 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero,
   tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma,
   gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral,
@@ -690,30 +693,30 @@ parallel.sharding: zero2 | 123 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-parallel.sharding: zero3 | 271 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+parallel.sharding: zero3 | 277 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero,
   tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx,
-  deberta-v2, deepseek_v3, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h,
-  olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper | afmoe, arcee, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, whisper
+  deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, hubert,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2,
+  t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon,
+  falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5147 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5208 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
-  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old,
-  lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe, more_families,
-  named_types, nanogpt, older_releases, optimizers, optimizers_more, optimizers_more_shared, other_families,
-  other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy,
-  precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded,
-  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  generation_more, half_logits, halves, heads, host_activations, hosted, image_text, images, liger, linear, litgpt,
+  litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe,
+  more_families, named_types, nanogpt, older_releases, optimizers, optimizers_more, optimizers_more_shared,
+  other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared,
+  policy, precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet, returned,
+  rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces,
   stepped_shared, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision,
   turns, virtual_tokens, vision, vision_more, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe,
@@ -721,20 +724,21 @@ precision: amp | 5147 | adapted, adapter_kinds, adapters, adapters_more, attenti
   deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
   gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
-  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma,
-  pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip,
-  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
+  wav2vec2, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -756,7 +760,7 @@ precision: fsdp | 588 | dbrx_shared, deberta_v2_shared, electra_shared, flat_ada
   mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
   stablelm, starcoder2, whisper
-precision: mixed | 1884 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+precision: mixed | 1891 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
   generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
   met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
@@ -765,110 +769,113 @@ precision: mixed | 1884 | adapters, attention, block_kinds, checkpoints, compile
   zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
   deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-precision: pure | 4205 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava,
+  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
+  wav2vec2, whisper
+precision: pure | 4239 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
-  generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled, modernbert,
-  modernbert_shared, moe, more_families, named_types, older_releases, optimizers, optimizers_more, other_families,
-  other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
-  preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces, stepped_shared, suite, taught,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled,
-  torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens, vision, vision_more,
-  whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm,
-  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama
-  under torchtune, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, mamba, marian, mbart,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  generation_more, half_logits, heads, host_activations, hosted, image_text, images, liger, linear, litgpt,
+  litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled,
+  modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers, optimizers_more,
+  other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions,
+  preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared,
+  selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces, stepped_shared,
+  suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
+  vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian,
+  mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
   llama, llama under torchtune, mistral, phi, phi3, qwen2, smollm3, stablelm | cohere, gemma, gemma3, gpt2, llama,
   llama under torchtune, phi, phi3, stablelm
-qat: int4-mslk | 13 | other_optimizers, rounded, rounded_shared | bert, bloom, dbrx, gemma, granite, llama, mistral,
-  phi3, qwen2, qwen3_moe, starcoder2 | bert, bloom, dbrx, gemma, granite, llama, phi3, qwen_moe, starcoder2
+qat: int4-mslk | 14 | met, other_optimizers, rounded, rounded_shared | bert, bloom, dbrx, gemma, granite, llama,
+  mistral, phi3, qwen2, qwen3_moe, starcoder2 | bert, bloom, dbrx, gemma, granite, llama, phi3, qwen_moe, starcoder2
 qat: int4-mslk-fp8 | 6 | other_optimizers, rounded, rounded_shared | ernie4_5, gpt_neox, mistral, qwen2, qwen3,
   roberta | ernie4_5, llama, neox, roberta
 qat: int4-tinygemm | 5 | torchtune_rounded | llama under torchtune | llama under torchtune
-qat: int8 | 7 | other_optimizers, rounded, rounded_shared | cohere2, gemma2, hunyuan_v1_dense, mistral, mixtral,
+qat: int8 | 8 | met, other_optimizers, rounded, rounded_shared | cohere2, gemma2, hunyuan_v1_dense, mistral, mixtral,
   qwen2, roberta | cohere, gemma2, hunyuan_v1_dense, llama, mixtral, roberta
 qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, mistral, phi3, qwen2,
   qwen3_moe, smollm3, stablelm | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3, qwen_moe, stablelm
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 188 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+quantization: int8 | 192 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
   images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
   peft_more, preference_shared, quantized, short_convolutions, speech, state_spaces, text_types, virtual_tokens,
   vision_more, whisper | bamba, bart, bert, bloom, clip, dbrx, deberta-v2, distilbert, electra, ernie4_5,
   ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, hubert, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart,
-  ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2, qwen3,
+  granitemoehybrid, hubert, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, marian,
+  mbart, ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5, whisper,
   xlm-roberta | bamba, bart, bert, bloom, clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
-  lfm2_moe, llama, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt,
-  pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
-quantization: nf4 | 343 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
-  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
-  older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, policy,
-  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces, taught_from_file,
-  text_types, tiled, tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip,
-  cohere, cohere2, dbrx, deberta-v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe_lite, gpt2,
-  gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  internlm3, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, wav2vec2, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian,
-  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
-quantization: nf4-double | 226 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
-  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
-  optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
+  lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
+  olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
+quantization: nf4 | 359 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, fused_lora, image_text, images, linear, litgpt, met, met_shared, modernbert,
+  named_types, older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
+  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces,
+  taught_from_file, text_types, tiled, tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert,
+  bloom, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm,
+  glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4_text, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2,
+  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+quantization: nf4-double | 229 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, met_shared, modernbert, more_families,
+  older_releases, optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, vision_more, whisper, zero | apertus,
   arcee, bamba, bart, bert, bloom, clip, cohere2, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
-  modernbert, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper |
-  apertus, arcee, bamba, bart, bert, bloom, clip, cohere, dbrx, dinov2, distilbert, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
-  modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, ministral3,
+  mistral, mixtral, modernbert, mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5,
+  whisper | apertus, arcee, bamba, bart, bert, bloom, clip, cohere, dbrx, dinov2, distilbert, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
+  ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
 teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
   phi
 tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, cohere2, ernie4_5, exaone4,
@@ -889,24 +896,24 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 1053 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
-  met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more, optimizers_more_shared,
-  other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared, quantized, rounded,
-  sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, taught_from_file,
-  text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text,
-  llava, m2m_100, marian, mbart, ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, pegasus, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama,
-  llama4, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
+weight_dtype: 16 bits | 1063 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, image_text, liger, linear,
+  losses_more, met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more,
+  optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared,
+  quantized, rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces,
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
+  internvl, lfm2, lfm2_moe, llama, llama4_text, llava, llava_next, m2m_100, marian, mbart, ministral3, mistral,
+  mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian,
+  mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
 zero_grad: before-backward | 76 | optimizers_more, optimizers_more_shared, other_optimizers, whisper, zeroed_late,
   zeroed_late_shared | bert, gemma2, gpt2, gpt_neox, granitemoehybrid, lfm2_moe, llama, mixtral, qwen2, qwen3_5_text,
   whisper | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, neox, qwen3_next, whisper
@@ -914,7 +921,7 @@ activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_s
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 activation_checkpointing: full + adapter: adalora | 6 | adapter_kinds | gpt2, llama, mixtral
-activation_checkpointing: full + adapter: boft | 6 | adapter_kinds | llama, mixtral
+activation_checkpointing: full + adapter: boft | 8 | adapter_kinds, met, met_shared | bloom, llama, mixtral, neox
 activation_checkpointing: full + adapter: dora | 111 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, optimizers_more, pairs, pairs_beside, peft_more, preference_zero,
   quantized, short_convolutions, speech, tiles, vision_more | bart, bert, bloom, chatglm, clip, deepseek, dinov2,
@@ -930,11 +937,11 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1218 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1234 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
-  electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images,
-  liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
-  more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
+  electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_text,
+  images, liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared,
+  modernbert_zero, more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
   other_families_zero, pairs, pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types,
@@ -942,17 +949,17 @@ activation_checkpointing: full + adapter: lora | 1218 | adapted, adapters, adapt
   torchtune_units, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
   exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, marian, mbart,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: modules_to_save | 90 | adapted, adapters, adapters_more, deberta_v2,
-  deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared,
-  modernbert_zero, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek,
-  electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3, qwen_moe,
-  roberta, vit
+activation_checkpointing: full + adapter: modules_to_save | 93 | adapted, adapters, adapters_more, deberta_v2,
+  deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, met, modernbert, modernbert_shared,
+  modernbert_zero, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bert, bloom, chatglm, deberta_v2,
+  deepseek, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt, phi, phi3,
+  qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: oft | 10 | adapted, optimizers_more, other_optimizers, peft_more | falcon,
   gemma2, llama, olmo2, phi, phi3, qwen3_next
 activation_checkpointing: full + adapter: over experts | 31 | adapters_more, fully_shard_more, linear, more_families,
@@ -964,15 +971,15 @@ activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtua
 activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: trainable-tokens | 2 | peft_more | gpt2, llama
 activation_checkpointing: full + adapter: vera | 6 | adapter_kinds | gpt2, llama, mixtral
-activation_checkpointing: full + checkpoint_reentrant: true | 409 | adapted, block_kinds, checkpoints, dbrx,
-  decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, modernbert,
-  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more,
-  preference_shared, replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp, tiled_mlp_shared,
-  virtual_tokens, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek, distilbert, electra, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, granite, helium,
-  hunyuan_v1_dense, jamba, lfm2, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron,
-  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit,
-  whisper
+activation_checkpointing: full + checkpoint_reentrant: true | 416 | adapted, block_kinds, checkpoints, dbrx,
+  decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear,
+  modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs,
+  peft_more, preference_shared, replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp,
+  tiled_mlp_shared, virtual_tokens, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek, distilbert, electra,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, granite, helium,
+  hunyuan_v1_dense, internvl, jamba, lfm2, llama, llava, llava_next, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, modernbert, nemotron, neox, olmo, olmo2, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -988,16 +995,17 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 488 | adapters, block_kinds, decoders, flat_parameter, frozen,
-  fully_shard_more, hosted, images, liger, linear, lora_parts, met, modernbert, more_families, named_types,
-  optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles, turns, vision_more, zero,
-  zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, dinov2, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2,
-  llama, llama4, llava, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2
+activation_checkpointing: full + frozen: parts | 492 | adapters, block_kinds, decoders, flat_parameter, frozen,
+  fully_shard_more, hosted, image_text, images, liger, linear, lora_parts, met, modernbert, more_families,
+  named_types, optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated,
+  sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles, turns,
+  vision_more, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  dinov2, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, internvl, lfm2, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
+  stablelm, starcoder2, t5, vit, wav2vec2
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -1009,11 +1017,12 @@ activation_checkpointing: full + label_smoothing | 211 | evaluation, evaluation_
 activation_checkpointing: full + liger_kernels | 25 | fused_lora, liger, optimizers_more, taught_from_file |
   gemma3_images, glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + litgpt_version: older code | 3 | litgpt_old | llama under litgpt, neox under litgpt
-activation_checkpointing: full + loss: chunked | 359 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
-  more_families, peft_more, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt,
-  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 361 | heads, image_text, images, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, peft_more, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, internvl, lfm2, llama, llama under litgpt, llama under
+  torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, paligemma, phi, phi under litgpt, phi3, qwen3_vl,
+  qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 191 | losses_more, pairs, preference, preference_shared, preference_zero
   | arcee, dbrx, deepseek, ernie4_5, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama,
@@ -1025,32 +1034,33 @@ activation_checkpointing: full + loss: fused | 140 | adapter_kinds, fused_lora, 
   glm4, glm4_moe, gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: grpo | 7 | policy, preference_zero | arcee, falcon_h1, gemma, granite, helium,
   olmo2, opt
-activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, llama, mpt, neox, opt, phi, phi3
+activation_checkpointing: full + loss: half-logits | 28 | half_logits, image_text | bloom, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, internvl, llama, mpt, neox, opt, paligemma, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared | llama, qwen_moe
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 383 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, master, met_shared,
-  modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces,
-  taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled,
-  titan_replicas, titan_units, torchvision, turns, vision_more, whisper_shared, whisper_zero, zero, zeroed_late,
-  zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra, ernie4_5, ernie4_5_moe, esm,
-  gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe,
-  llama, llama under torchtitan, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2,
-  olmoe, opt, pegasus, phi, phi3, qwen3_vl, roberta, siglip, stablelm, torchvision_vit, vit, wav2vec2, whisper
-activation_checkpointing: full + offload: activations | 298 | adapted, block_kinds, checkpoints, flat_adapters,
-  flat_host, host_activations, hosted, images, liger, linear, modernbert, more_families, optimizers_more,
+activation_checkpointing: full + max_gradient_norm | 390 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, image_text, images, liger, master,
+  met_shared, modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions,
+  quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, vision_more, whisper_shared,
+  whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra,
+  ernie4_5, ernie4_5_moe, esm, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid,
+  hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next, m2m_100, marian, mbart,
+  mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_vl,
+  roberta, siglip, stablelm, torchvision_vit, vit, wav2vec2, whisper
+activation_checkpointing: full + offload: activations | 301 | adapted, block_kinds, checkpoints, flat_adapters,
+  flat_host, host_activations, hosted, image_text, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granitemoehybrid, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mixtral,
-  mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, vit
+  gpt_oss, gptj, granitemoehybrid, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava_next, minimax_m2, ministral3,
+  mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 84 | flat_adapters, flat_host, host_activations,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   neox, opt, phi, phi3, roberta, vit
@@ -1076,9 +1086,9 @@ activation_checkpointing: full + optimizer: adam | 84 | adapted, adapters_more, 
 activation_checkpointing: full + optimizer: adamax | 2 | optimizers_more, optimizers_more_shared | gemma2, gpt2
 activation_checkpointing: full + optimizer: adamc | 3 | met_shared, optimizers_more | bert, gemma2, llama
 activation_checkpointing: full + optimizer: adamw-32bit | 4 | other_optimizers | bert, gpt2, llama, phi
-activation_checkpointing: full + optimizer: adamw-8bit | 33 | flat_parameter, images, liger, met_shared, optimizers,
-  precisions, short_convolutions, text_types, tiles | esm, gpt2, lfm2_moe, llama, m2m_100, marian, mbart, mixtral,
-  mllama, pegasus, qwen3_vl, stablelm
+activation_checkpointing: full + optimizer: adamw-8bit | 39 | flat_parameter, image_text, images, liger, met_shared,
+  optimizers, precisions, short_convolutions, text_types, tiles | esm, gpt2, internvl, lfm2_moe, llama, llava_next,
+  m2m_100, marian, mbart, mixtral, mllama, paligemma, pegasus, qwen3_vl, stablelm
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-optimi | 5 | met_shared, optimizers_more | gemma2, gpt2, llama,
   mixtral
@@ -1151,14 +1161,14 @@ activation_checkpointing: full + packing: true | 64 | adapter_kinds, liger, loss
   optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, ernie4_5_moe,
   falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2, mistral4, nemotron_h,
   qwen_moe
-activation_checkpointing: full + padding: right | 289 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more, optimizers_more_shared,
-  other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles, short_convolutions,
-  state_spaces, text_types, tiles, vision_more, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
-  ernie4_5, esm, exaone4, falcon, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, granite, helium, hunyuan_v1_dense, jamba, lfm2_moe, llama, m2m_100, mamba, marian, mbart, minimax_m2,
-  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, paligemma, pegasus, qwen2_vl,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + padding: right | 291 | block_kinds, decoders, fully_shard_more, image_text, images,
+  linear, losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more,
+  optimizers_more_shared, other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles,
+  short_convolutions, state_spaces, text_types, tiles, vision_more, zero | apertus, arcee, bamba, bart, bert, bloom,
+  cohere, deepseek, ernie4_5, esm, exaone4, falcon, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, internvl, jamba, lfm2_moe, llama, m2m_100, mamba,
+  marian, mbart, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, paligemma,
+  pegasus, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 176 | dbrx_shared, deberta_v2_shared, distilbert_shared,
@@ -1175,7 +1185,7 @@ activation_checkpointing: full + parallel.sharding: ddp | 65 | dbrx_shared, debe
   replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared
   | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba,
   llama, minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 584 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: fsdp | 585 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared,
   other_families_shared, peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations,
@@ -1200,32 +1210,32 @@ activation_checkpointing: full + parallel.sharding: zero2 | 56 | dbrx_zero, debe
   fused_lora_shared, host_activations, met_shared, modernbert_zero, peft_more_shared, tiled_mlp_shared, whisper_zero,
   zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama,
   mistral3, mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 117 | dbrx_zero, deberta_v2_zero, electra_zero,
+activation_checkpointing: full + parallel.sharding: zero3 | 118 | dbrx_zero, deberta_v2_zero, electra_zero,
   fused_lora_shared, host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
   peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert,
   bloom, dbrx, deberta_v2, deepseek, electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
   gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
   modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2344 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2379 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more,
-  met, met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers,
-  optimizers_more, other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more,
-  peft_more_shared, precisions, preference, preference_shared, quantized, random, replicas, replicated, returned,
-  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types, tiled_mlp, tiles,
-  torchvision, turns, virtual_tokens, vision, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, m2m_100, mamba, marian, mbart,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5,
-  torchvision_vit, vit, wav2vec2, whisper
+  halves, heads, host_activations, hosted, image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, losses,
+  losses_more, met, met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases,
+  optimizers, optimizers_more, other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside,
+  peft_more, peft_more_shared, precisions, preference, preference_shared, quantized, random, replicas, replicated,
+  returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles,
+  sharded_units, short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types,
+  tiled_mlp, tiles, torchvision, turns, virtual_tokens, vision, vision_more, whisper, whisper_shared | afmoe, apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
@@ -1238,7 +1248,7 @@ activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2
   hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
   mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 953 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 954 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
   met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
@@ -1249,12 +1259,12 @@ activation_checkpointing: full + precision: mixed | 953 | adapters, attention, b
   helium, hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1893 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1908 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
-  heads, hosted, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met,
-  met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers,
+  heads, hosted, image_text, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more,
+  masks, met, met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers,
   optimizers_more, other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions,
   preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -1264,11 +1274,11 @@ activation_checkpointing: full + precision: pure | 1893 | adapted, adapter_kinds
   bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
   esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
   glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, m2m_100,
-  marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1280,20 +1290,20 @@ activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemm
 activation_checkpointing: full + qat: nvfp4 | 3 | rounded | llama, neox
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 76 | adapted, adapter_kinds, adapters, block_kinds, images,
-  linear, pairs, pairs_beside, peft_more, quantized, short_convolutions, vision_more, whisper | bart, bert, bloom,
-  clip, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3,
-  qwen3_next, qwen3_vl, roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 188 | adapted, adapter_kinds, adapters, block_kinds,
-  compile_beside, decoders, flat_adapters, images, linear, litgpt, met, named_types, older_releases, other_families,
-  pairs, pairs_beside, peft_more, quantized, sharded_bits, sharded_more, short_convolutions, speech, taught_from_file,
-  text_types, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
-  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt,
-  paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
-  wav2vec2, whisper
-activation_checkpointing: full + quantization: nf4-double | 118 | adapted, adapter_kinds, adapters, compile_beside,
+activation_checkpointing: full + quantization: int8 | 79 | adapted, adapter_kinds, adapters, block_kinds, images,
+  linear, met, pairs, pairs_beside, peft_more, quantized, short_convolutions, vision_more, whisper | bart, bert,
+  bloom, clip, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, llama4, ministral3, mpt, neox,
+  opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + quantization: nf4 | 193 | adapted, adapter_kinds, adapters, block_kinds,
+  compile_beside, decoders, flat_adapters, image_text, images, linear, litgpt, met, met_shared, named_types,
+  older_releases, other_families, pairs, pairs_beside, peft_more, quantized, sharded_bits, sharded_more,
+  short_convolutions, speech, taught_from_file, text_types, tiles, vision_more, whisper, zero | apertus, arcee, bart,
+  bert, bloom, clip, cohere, deepseek, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3n,
+  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba,
+  lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, wav2vec2, whisper
+activation_checkpointing: full + quantization: nf4-double | 119 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
   whisper, zero | apertus, arcee, bamba, bart, bloom, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma,
@@ -1310,7 +1320,7 @@ activation_checkpointing: full + transformers_version: experts as modules | 28 |
   qwen_moe
 activation_checkpointing: full + transformers_version: older code | 71 | older_releases | cohere, falcon, gemma,
   gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-activation_checkpointing: full + weight_dtype: 16 bits | 556 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 557 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared, pairs,
   pairs_beside, peft_more, precisions, preference_shared, quantized, rounded, sharded_bits, sharded_more,
@@ -1459,9 +1469,10 @@ activation_checkpointing: selective-op + adapter: ia3 | 5 | liger, optimizers_mo
   gemma3, lfm2_moe
 activation_checkpointing: selective-op + adapter: loha | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: lokr | 1 | adapter_kinds | gemma2
-activation_checkpointing: selective-op + adapter: lora | 34 | images, liger, met, modernbert, optimizers_more,
+activation_checkpointing: selective-op + adapter: lora | 35 | images, liger, met, modernbert, optimizers_more,
   other_optimizers, peft_more, short_convolutions, state_spaces | bamba, bert, exaone4, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mamba, mistral3, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5
+  lfm2_moe, llama, mamba, mistral3, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5,
+  wav2vec2
 activation_checkpointing: selective-op + adapter: miss | 3 | adapter_kinds, met | gemma2, jamba, mamba
 activation_checkpointing: selective-op + adapter: modules_to_save | 1 | modernbert | modernbert
 activation_checkpointing: selective-op + adapter: oft | 12 | adapted, optimizers_more | cohere, falcon, gemma2, glm4,
@@ -1581,11 +1592,11 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp | 51 | fully_sh
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 7 | optimizers_more_shared,
   preference_shared, sharded_more, sharded_spaces, sharded_units | bamba, gemma3, gpt2, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero2 | 1 | optimizers_more_shared | mixtral
-activation_checkpointing: selective-op + parallel.sharding: zero3 | 4 | optimizers_more_shared, preference_zero, zero
-  | dbrx, glm4_moe, llama, mixtral
+activation_checkpointing: selective-op + parallel.sharding: zero3 | 5 | met_shared, optimizers_more_shared,
+  preference_zero, zero | dbrx, glm4_moe, llama, mixtral, wav2vec2
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 293 | adapted, adapter_kinds, block_kinds, dbrx,
+activation_checkpointing: selective-op + precision: amp | 295 | adapted, adapter_kinds, block_kinds, dbrx,
   deberta_v2, decoders, distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families,
   named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
   selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, text_types,
@@ -1595,21 +1606,21 @@ activation_checkpointing: selective-op + precision: amp | 293 | adapted, adapter
   hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, m2m_100, mamba, marian, mbart, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
   pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit,
-  whisper
+  wav2vec2, whisper
 activation_checkpointing: selective-op + precision: fsdp | 35 | fully_shard_more, met_shared, preference_shared,
   sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units |
   bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, mllama, neox, olmoe, opt, seed_oss
-activation_checkpointing: selective-op + precision: mixed | 132 | losses, more_families, optimizers_more_shared,
-  preference_zero, selective, selective_more, seq2seq, zero | bart, bert, bloom, dbrx, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta,
-  t5, vit
-activation_checkpointing: selective-op + precision: pure | 188 | adapted, block_kinds, images, liger, linear, losses,
+activation_checkpointing: selective-op + precision: mixed | 133 | losses, met_shared, more_families,
+  optimizers_more_shared, preference_zero, selective, selective_more, seq2seq, zero | bart, bert, bloom, dbrx,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
+  phi3, qwen_moe, roberta, t5, vit, wav2vec2
+activation_checkpointing: selective-op + precision: pure | 189 | adapted, block_kinds, images, liger, linear, losses,
   masks, met, more_families, optimizers_more, other_optimizers, peft_more, policy, preference_shared, selective,
   selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, whisper | arcee, bamba, bart, bert, bloom, dbrx, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, t5, vit, whisper
+  qwen_moe, roberta, seed_oss, t5, vit, wav2vec2, whisper
 activation_checkpointing: selective-op + quantization: int8 | 11 | adapted, liger, optimizers_more, other_optimizers,
   short_convolutions, state_spaces | bamba, gemma3, granite, lfm2, lfm2_moe, llama, olmo, phi3, qwen3_next
 activation_checkpointing: selective-op + quantization: nf4 | 6 | adapted, met, optimizers_more, short_convolutions,
@@ -1683,14 +1694,16 @@ adapter: boft + max_gradient_norm | 2 | adapter_kinds | gemma2, llama
 adapter: boft + offload: activations | 1 | adapter_kinds | phi
 adapter: boft + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: boft + packing: true | 1 | adapter_kinds | llama
-adapter: boft + precision: amp | 9 | adapter_kinds | bert, gemma2, llama, mixtral
+adapter: boft + parallel.sharding: fsdp | 1 | met_shared | bloom
+adapter: boft + precision: amp | 12 | adapter_kinds, met, met_shared | bert, bloom, gemma2, llama, mixtral, neox
 adapter: boft + precision: pure | 7 | adapter_kinds | bert, llama, phi
-adapter: boft + quantization: int8 | 2 | adapter_kinds | llama
-adapter: boft + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: boft + quantization: int8 | 3 | adapter_kinds, met | llama, neox
+adapter: boft + quantization: nf4 | 4 | adapter_kinds, met, met_shared | bloom, llama
 adapter: boft + quantization: nf4-double | 2 | adapter_kinds | llama
 adapter: boft + weight_dtype: 16 bits | 5 | adapter_kinds | llama
-adapter: dora + adapter: modules_to_save | 17 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
-  modernbert, pairs | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, modernbert, qwen_moe, vit
+adapter: dora + adapter: modules_to_save | 18 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  modernbert, pairs, quantized | bert, chatglm, deberta_v2, deepseek, distilbert, electra, falcon, llama, modernbert,
+  qwen_moe, vit
 adapter: dora + checkpoint_reentrant: true | 19 | fully_shard_more, liger, optimizers_more, other_optimizers, pairs,
   short_convolutions, state_spaces, tiled | bert, ernie4_5, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2,
   llama, mixtral, opt, phi3, t5
@@ -1758,7 +1771,7 @@ adapter: dora + parallel.sharding: fsdp | 7 | fully_shard_more, met_shared, shar
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
-adapter: dora + precision: amp | 116 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+adapter: dora + precision: amp | 117 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
   liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, quantized,
   short_convolutions, speech, state_spaces, vision_more, whisper | bart, bert, bloom, chatglm, clip, deepseek, dinov2,
   falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe,
@@ -1776,13 +1789,13 @@ adapter: dora + precision: pure | 126 | adapted, adapters, adapters_more, block_
   qwen3_next, qwen_moe, seed_oss, siglip, stablelm, t5, vit, whisper
 adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, quantized, short_convolutions,
   state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
-adapter: dora + quantization: nf4 | 26 | met, optimizers_more, policy, quantized, short_convolutions, state_spaces,
+adapter: dora + quantization: nf4 | 27 | met, optimizers_more, policy, quantized, short_convolutions, state_spaces,
   tiled | arcee, bloom, gemma2, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
 adapter: dora + quantization: nf4-double | 22 | liger, met, optimizers_more, other_optimizers, quantized,
   short_convolutions, state_spaces | bart, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
 adapter: dora + tiled_mlp | 1 | other_optimizers | llama
 adapter: dora + trained_blocks: badam | 1 | peft_more | llama
-adapter: dora + weight_dtype: 16 bits | 17 | adapters, adapters_more, liger, more_families, pairs, quantized,
+adapter: dora + weight_dtype: 16 bits | 18 | adapters, adapters_more, liger, more_families, pairs, quantized,
   short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   olmo2, opt, phi3
 adapter: dora + zero_grad: before-backward | 1 | optimizers_more | bert
@@ -1890,19 +1903,19 @@ adapter: lokr + precision: amp | 7 | adapter_kinds | bert, gemma2, llama, mixtra
 adapter: lokr + precision: pure | 5 | adapter_kinds | bert, llama, phi
 adapter: lokr + quantization: int8 | 2 | adapter_kinds | llama
 adapter: lokr + weight_dtype: 16 bits | 3 | adapter_kinds | llama
-adapter: lora + adapter: modules_to_save | 134 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
-  distilbert, electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, modernbert, modernbert_shared,
-  modernbert_zero, pairs, peft_more, sharded_units, text_types, zero_adapters | bert, bloom, chatglm, deberta_v2,
-  deepseek, distilbert, electra, esm, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox, opt,
-  phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 149 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+  distilbert, electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, met, modernbert,
+  modernbert_shared, modernbert_zero, pairs, peft_more, quantized, sharded_units, text_types, zero_adapters | bert,
+  bloom, chatglm, deberta_v2, deepseek, distilbert, electra, esm, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
+  modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families,
   named_types, optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, ernie4_5_moe,
   glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 112 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
-  modernbert, more_families, optimizers_more, pairs, peft_more, preference_shared, replicated, sharded_spaces,
-  short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert, falcon_h1, gemma,
-  gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, ministral3, mistral3, modernbert, nemotron_h, neox, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, whisper
+adapter: lora + checkpoint_reentrant: true | 117 | fully_shard_more, fused_lora, fused_lora_shared, image_text,
+  images, liger, modernbert, more_families, optimizers_more, pairs, peft_more, preference_shared, replicated,
+  sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert,
+  falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, internvl, lfm2_moe, llama, llava, llava_next, ministral3,
+  mistral3, modernbert, nemotron_h, neox, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, whisper
 adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_compiled | bert, gpt2, llama, llama
   under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
@@ -1936,14 +1949,15 @@ adapter: lora + loss: fused | 27 | fused_lora, liger, other_optimizers, peft_mor
   tiles | glm4, gpt2, lfm2_moe, llama, mllama, qwen3_next
 adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
   qwen_moe, stablelm
+adapter: lora + loss: reward | 1 | quantized | llama
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 183 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
-  replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero | arcee, bamba, bert,
-  deepseek, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  hunyuan_v1_moe, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mistral3, mllama, neox, olmo, olmo2, opt, pegasus,
-  phi, phi3, qwen3_vl, stablelm, whisper
+adapter: lora + max_gradient_norm | 189 | flat_adapters, fully_shard_more, fused_lora, image_text, images, liger,
+  met, met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
+  quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero |
+  arcee, bamba, bert, deberta_v2, deepseek, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian,
+  mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_vl, stablelm, whisper
 adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
   tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
@@ -1963,8 +1977,8 @@ adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more,
 adapter: lora + optimizer: adamax | 1 | optimizers_more | llama
 adapter: lora + optimizer: adamc | 2 | met_shared, optimizers_more | bert
 adapter: lora + optimizer: adamw-32bit | 1 | other_optimizers | qwen3_next
-adapter: lora + optimizer: adamw-8bit | 9 | images, liger, peft_more, short_convolutions | lfm2_moe, qwen3_vl,
-  starcoder2
+adapter: lora + optimizer: adamw-8bit | 10 | images, liger, peft_more, quantized, short_convolutions | lfm2_moe,
+  llama, qwen3_vl, starcoder2
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: adamw-optimi | 2 | optimizers_more | gpt2, llama
 adapter: lora + optimizer: adamw-paged | 6 | images, liger, short_convolutions, vision_more | lfm2, olmo2, paligemma,
@@ -2033,55 +2047,55 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 60 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 18 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   met_shared, modernbert_zero, preference_zero, zero_adapters | bert, dbrx, deberta_v2, electra, gpt2, gpt_oss, llama,
   mixtral, modernbert, qwen3_next, qwen_moe
-adapter: lora + parallel.sharding: zero2 | 33 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+adapter: lora + parallel.sharding: zero2 | 34 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   met_shared, modernbert_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx,
   deberta_v2, electra, glm4_moe, gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
-adapter: lora + parallel.sharding: zero3 | 78 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+adapter: lora + parallel.sharding: zero3 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero,
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 1011 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 1031 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, litgpt_old, lora_parts, met,
-  modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
+  fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear, litgpt, litgpt_old, lora_parts,
+  met, modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded,
   sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, speech, state_spaces, taught,
   taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper, whisper_shared |
   afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
   distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
   modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
   deepseek, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 135 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met,
+adapter: lora + precision: mixed | 140 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met,
   met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, rounded, tiled_mlp_shared,
   zero, zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2,
   gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4,
   mixtral, modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
   stablelm, t5
-adapter: lora + precision: pure | 745 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 753 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
-  images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types, older_releases,
-  optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy,
-  quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper,
-  zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
-  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types,
+  older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared,
+  policy, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled,
+  tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
+  vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2092,25 +2106,25 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 148 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 151 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
   quantized, short_convolutions, speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, bloom,
   clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100, marian, mbart,
-  ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
+  glm, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian,
+  mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
   roberta, siglip, t5, wav2vec2, whisper
-adapter: lora + quantization: nf4 | 284 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
-  distilbert, electra, flat_adapters, fused_lora, images, linear, litgpt, met, modernbert, named_types,
-  older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, preference_zero,
-  quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces, taught_from_file, text_types,
-  tiled, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llava, m2m_100, marian, mbart, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
-adapter: lora + quantization: nf4-double | 177 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+adapter: lora + quantization: nf4 | 297 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  distilbert, electra, flat_adapters, fused_lora, image_text, images, linear, litgpt, met, met_shared, modernbert,
+  named_types, older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
+  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces, taught_from_file,
+  text_types, tiled, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+adapter: lora + quantization: nf4-double | 179 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
   tiled, vision_more, whisper, zero | apertus, arcee, bamba, bart, bert, bloom, clip, cohere, dbrx, dinov2,
@@ -2124,14 +2138,14 @@ adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared |
 adapter: lora + trained_blocks: badam | 1 | peft_more | llama
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 336 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, named_types, older_releases, pairs, peft_more,
-  preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba, bart, bert,
-  bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava, m2m_100,
-  marian, mbart, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt, pegasus, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+adapter: lora + weight_dtype: 16 bits | 345 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, image_text, liger, linear, met, named_types, older_releases, pairs,
+  peft_more, preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions,
+  state_spaces, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe,
+  llama, llava, llava_next, m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
 adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
   | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
 adapter: miss + ema: true | 1 | adapter_kinds | gemma2
@@ -2147,7 +2161,7 @@ adapter: miss + quantization: int8 | 2 | adapter_kinds | llama
 adapter: miss + quantization: nf4 | 2 | adapter_kinds | llama
 adapter: miss + quantization: nf4-double | 2 | adapter_kinds | llama
 adapter: miss + weight_dtype: 16 bits | 5 | adapter_kinds | llama
-adapter: modules_to_save + adapter: oft | 1 | modernbert | modernbert
+adapter: modules_to_save + adapter: oft | 2 | met_shared, modernbert | llama4, modernbert
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + adapter: p-tuning | 2 | virtual_tokens | bert, llama
 adapter: modules_to_save + adapter: prefix-tuning | 2 | virtual_tokens | gpt2, llama
@@ -2155,9 +2169,12 @@ adapter: modules_to_save + adapter: prompt-tuning | 2 | virtual_tokens | bert, l
 adapter: modules_to_save + checkpoint_reentrant: true | 5 | modernbert, pairs | bert, modernbert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
 adapter: modules_to_save + label_smoothing | 2 | modernbert, pairs | bert, modernbert
-adapter: modules_to_save + max_gradient_norm | 7 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + loss: reward | 1 | quantized | llama
+adapter: modules_to_save + max_gradient_norm | 10 | fully_shard_more, met, quantized, sharded_units | deberta_v2,
+  llama, mixtral
 adapter: modules_to_save + offload: activations | 1 | pairs | bert
 adapter: modules_to_save + optimizer: adafactor | 3 | adapted, adapters_more | mixtral, qwen_moe, vit
+adapter: modules_to_save + optimizer: adamw-8bit | 1 | quantized | llama
 adapter: modules_to_save + optimizer: rmsprop | 8 | adapted, adapters_more | deepseek, resnet, roberta, vit
 adapter: modules_to_save + optimizer: sgd | 14 | adapted, adapters_more | chatglm, deepseek, mixtral, qwen_moe,
   resnet, roberta, vit
@@ -2173,20 +2190,25 @@ adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, 
   llama
 adapter: modules_to_save + parallel.sharding: zero1 | 1 | modernbert_zero | modernbert
 adapter: modules_to_save + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
-adapter: modules_to_save + parallel.sharding: zero3 | 2 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: amp | 84 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
-  distilbert, electra, electra_shared, flat_adapters, fully_shard_more, modernbert, modernbert_shared, pairs,
-  pairs_beside, peft_more, sharded_units, virtual_tokens | bert, bloom, chatglm, deberta_v2, deepseek, distilbert,
-  electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi, phi3, qwen_moe, resnet,
-  roberta, vit
+adapter: modules_to_save + parallel.sharding: zero3 | 3 | met_shared, modernbert_zero, zero_adapters | llama, llama4,
+  modernbert
+adapter: modules_to_save + precision: amp | 94 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+  distilbert, electra, electra_shared, flat_adapters, fully_shard_more, met, modernbert, modernbert_shared, pairs,
+  pairs_beside, peft_more, quantized, sharded_units, virtual_tokens | bert, bloom, chatglm, deberta_v2, deepseek,
+  distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi, phi3, qwen_moe,
+  resnet, roberta, vit
 adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
-adapter: modules_to_save + precision: mixed | 4 | modernbert_zero, zero_adapters | llama, modernbert
-adapter: modules_to_save + precision: pure | 70 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
-  flat_adapters, fully_shard_more, modernbert, pairs, peft_more, text_types, virtual_tokens | bert, chatglm,
-  deberta_v2, deepseek, distilbert, electra, esm, falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert, mpt, neox,
-  opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
-  gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
+adapter: modules_to_save + precision: mixed | 5 | met_shared, modernbert_zero, zero_adapters | llama, llama4,
+  modernbert
+adapter: modules_to_save + precision: pure | 73 | adapted, adapters, adapters_more, deberta_v2, distilbert, electra,
+  flat_adapters, fully_shard_more, met, modernbert, pairs, peft_more, quantized, text_types, virtual_tokens | bert,
+  chatglm, deberta_v2, deepseek, distilbert, electra, esm, falcon, gemma, gemma3, gpt2, llama, mixtral, modernbert,
+  mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + quantization: int8 | 2 | quantized | gpt2, llama
+adapter: modules_to_save + quantization: nf4 | 7 | met, quantized | bert, gpt2, llama, mixtral
+adapter: modules_to_save + quantization: nf4-double | 3 | met_shared, quantized | llama, llama4
+adapter: modules_to_save + weight_dtype: 16 bits | 22 | adapters, adapters_more, quantized | bert, bloom, deepseek,
+  gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, opt, qwen_moe
 adapter: oft + checkpoint_reentrant: true | 7 | adapted, optimizers_more | bert, cohere, gemma2, gemma3, llama,
   mixtral, opt
 adapter: oft + ema: true | 3 | adapted, optimizers_more | glm4, llama
@@ -2221,16 +2243,17 @@ adapter: oft + optimizer_in_backward: true | 7 | adapted, policy, preference_sha
 adapter: oft + packing: true | 4 | adapted, stepped_shared | cohere, glm4, phi, phi3
 adapter: oft + padding: right | 1 | adapted | falcon
 adapter: oft + parallel.sharding: fsdp | 3 | preference_shared, stepped_shared | helium, lfm2, phi
+adapter: oft + parallel.sharding: zero3 | 1 | met_shared | llama4
 adapter: oft + precision: amp | 35 | adapted, modernbert, optimizers_more, other_optimizers, policy | bert, cohere,
   gemma2, gemma3, glm4, gptj, granite, llama, mixtral, modernbert, neox, olmo2, opt, phi3, qwen_moe
-adapter: oft + precision: mixed | 1 | met | llama
+adapter: oft + precision: mixed | 2 | met, met_shared | llama, llama4
 adapter: oft + precision: pure | 20 | adapted, optimizers_more, other_optimizers, peft_more, preference_shared,
   stepped_shared | cohere, falcon, glm4, helium, lfm2, llama, mixtral, neox, olmo2, phi, qwen3_next
 adapter: oft + quantization: int8 | 6 | adapted, optimizers_more | granite, llama, phi3, qwen_moe
 adapter: oft + quantization: nf4 | 12 | adapted, met, optimizers_more | cohere, falcon, glm4, llama, mixtral, phi3,
   qwen_moe
-adapter: oft + quantization: nf4-double | 9 | adapted, other_optimizers, stepped_shared | gemma2, glm4, gptj, lfm2,
-  llama, mixtral, opt, phi3
+adapter: oft + quantization: nf4-double | 10 | adapted, met_shared, other_optimizers, stepped_shared | gemma2, glm4,
+  gptj, lfm2, llama, llama4, mixtral, opt, phi3
 adapter: oft + weight_dtype: 16 bits | 4 | adapted | cohere, llama, olmo2
 adapter: oft + zero_grad: before-backward | 1 | optimizers_more | llama
 adapter: over experts + ema: true | 1 | optimizers_more | mixtral
@@ -2457,24 +2480,25 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 6 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 2 | met_shared, zero | glm4_moe, gpt_bigcode
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 230 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
-  electra, fully_shard_more, images, liger, linear, modernbert, optimizers_more, other_families, other_optimizers,
-  pairs, peft_more, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled, tiled_mlp, turns,
-  whisper | apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, modernbert, nemotron, nemotron_h,
-  neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, whisper
+checkpoint_reentrant: true + precision: amp | 231 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
+  electra, fully_shard_more, image_text, images, liger, linear, modernbert, optimizers_more, other_families,
+  other_optimizers, pairs, peft_more, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
+  tiled_mlp, turns, whisper | apertus, arcee, bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_bigcode, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llava_next, minimax_m2, ministral3, mistral3, modernbert,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  seed_oss, stablelm, whisper
 checkpoint_reentrant: true + precision: fsdp | 21 | fully_shard_more, fused_lora_shared, optimizers_more_shared,
   preference_shared, sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 38 | checkpoints, met_shared, more_families, pairs, tiled_mlp_shared,
   zero | bert, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, llama, neox, olmo, opt, phi, phi3, qwen2_vl,
   qwen3_vl
-checkpoint_reentrant: true + precision: pure | 152 | adapted, block_kinds, checkpoints, fully_shard_more, images,
-  liger, linear, modernbert, more_families, optimizers_more, other_optimizers, pairs, policy, replicated,
+checkpoint_reentrant: true + precision: pure | 153 | adapted, block_kinds, checkpoints, fully_shard_more, image_text,
+  images, liger, linear, modernbert, more_families, optimizers_more, other_optimizers, pairs, policy, replicated,
   sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, virtual_tokens, whisper | bamba,
   bart, bert, deepseek, ernie4_5, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid,
-  lfm2, lfm2_moe, llama, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron_h, neox, opt, phi, phi3,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron_h, neox, opt, phi, phi3,
   qwen2_vl, qwen3_next, qwen3_vl, vit, whisper
 checkpoint_reentrant: true + qat: fp8 | 1 | other_optimizers | deberta_v2
 checkpoint_reentrant: true + qat: int4-mslk | 1 | other_optimizers | dbrx
@@ -2669,10 +2693,10 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 51 | flat_parameter, fully_shard_more, images, liger, met, optimizers_more,
-  other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions,
-  speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, lfm2, llama, mistral3, mllama, nemotron_h,
-  neox, phi, phi3, wav2vec2
+frozen: parts + max_gradient_norm | 54 | flat_parameter, fully_shard_more, image_text, images, liger, met,
+  optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles,
+  short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, internvl, lfm2, llama,
+  llava_next, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, wav2vec2
 frozen: parts + offload: activations | 62 | hosted, images, liger, met, more_families, other_optimizers, pairs,
   policy, short_convolutions, state_spaces, tiled | bamba, bert, bloom, dbrx, exaone4, falcon_h1, gemma3, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, nemotron_h, olmo2, olmoe, opt, phi, phi3,
@@ -2737,17 +2761,17 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 306 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  flat_parameter, frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert,
+frozen: parts + precision: amp | 309 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  flat_parameter, frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
   policy, preference_shared, quantized, sharded_more, short_convolutions, speech, state_spaces, text_types, tiled,
   tiles, turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
   deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian,
-  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava,
+  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 frozen: parts + precision: fsdp | 30 | flat_parameter, fully_shard_more, met_shared, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2755,16 +2779,16 @@ frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger
   preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 311 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  frozen, fully_shard_more, images, liger, linear, lora_parts, masks, met, modernbert, more_families, optimizers_more,
-  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, stepped_shared, tiled, tiles, turns,
-  vision_more | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, wav2vec2
+frozen: parts + precision: pure | 314 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert, more_families,
+  optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated,
+  sharded_more, sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, stepped_shared, tiled, tiles,
+  turns, vision_more | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2,
+  llama, llama4, llava, llava_next, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2
 frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
@@ -3023,13 +3047,13 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 392 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, litgpt_old,
-  losses, losses_more, met, more_families, peft_more, sharded_more, short_convolutions, state_spaces, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, virtual_tokens | apertus,
-  arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: pure | 394 | block_kinds, decoders, heads, image_text, liger, linear, litgpt, litgpt_flat,
+  litgpt_old, losses, losses_more, met, more_families, peft_more, sharded_more, short_convolutions, state_spaces,
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, virtual_tokens |
+  apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
 loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
@@ -3065,9 +3089,9 @@ loss: dpo + parallel.sharding: zero2 | 2 | preference_zero | falcon_h1, olmo2
 loss: dpo + parallel.sharding: zero3 | 48 | preference_zero | arcee, cohere, dbrx, deepseek, ernie4_5, falcon,
   falcon_h1, gemma2, gemma3, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
   neox, olmo, olmo2, olmoe, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-loss: dpo + precision: amp | 108 | losses_more, pairs, peft_more, preference, preference_shared | arcee, deepseek,
-  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama, mixtral, nemotron, neox, phi, phi3,
-  qwen3_next, qwen_moe, starcoder2
+loss: dpo + precision: amp | 110 | losses_more, met, pairs, peft_more, preference, preference_shared | arcee,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama, mixtral, nemotron, neox, phi,
+  phi3, qwen3_next, qwen_moe, starcoder2
 loss: dpo + precision: fsdp | 6 | preference_shared | arcee, gemma3, gemma4, ministral3, phi, starcoder2
 loss: dpo + precision: mixed | 84 | losses_more, pairs, preference, preference_zero | cohere, dbrx, deepseek,
   ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, hunyuan_v1_dense, lfm2, lfm2_moe,
@@ -3076,6 +3100,8 @@ loss: dpo + precision: mixed | 84 | losses_more, pairs, preference, preference_z
 loss: dpo + precision: pure | 99 | losses_more, pairs, preference, preference_shared | dbrx, deepseek, exaone4,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, granitemoehybrid, helium, lfm2, llama, mixtral, mpt, neox,
   olmo2, phi, phi3, qwen_moe
+loss: dpo + qat: int4-mslk | 1 | met | llama
+loss: dpo + qat: int8 | 1 | met | llama
 loss: dpo + quantization: int8 | 10 | pairs | gpt2, llama
 loss: dpo + quantization: nf4 | 25 | pairs, preference_zero | gemma2, gpt2, llama, phi
 loss: dpo + quantization: nf4-double | 6 | pairs | llama
@@ -3164,8 +3190,8 @@ loss: grpo + quantization: nf4-double | 1 | policy | llama
 loss: grpo + trained_blocks: badam | 3 | policy, preference_shared | bamba, nemotron_h, olmoe
 loss: grpo + trained_blocks: lisa | 3 | policy | exaone4, qwen3_next, qwen_moe
 loss: grpo + weight_dtype: 16 bits | 4 | policy, preference_shared | apertus, bamba, llama, nemotron_h
-loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
-  neox, opt, phi, phi3
+loss: half-logits + precision: amp | 30 | half_logits, image_text | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  internvl, llama, mpt, neox, opt, paligemma, phi, phi3
 loss: half-logits + precision: pure | 33 | dbrx, half_logits, virtual_tokens, vision_more | bloom, dbrx, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
 loss: orpo + max_gradient_norm | 1 | other_optimizers | llama
@@ -3184,9 +3210,11 @@ loss: reward + optimizer: radam | 1 | optimizers_more | gpt2
 loss: reward + optimizer: sgd-momentum | 1 | preference_shared | exaone4
 loss: reward + parallel.sharding: fsdp | 5 | preference_shared | distilbert, exaone4, gemma3, llama, olmo
 loss: reward + parallel.sharding: fsdp-grad-op | 1 | preference_shared | stablelm
-loss: reward + precision: amp | 5 | preference, preference_shared | llama, stablelm
+loss: reward + precision: amp | 6 | preference, preference_shared, quantized | llama, stablelm
 loss: reward + precision: fsdp | 1 | preference_shared | distilbert
 loss: reward + precision: pure | 6 | optimizers_more, preference, preference_shared | exaone4, gemma3, gpt2, llama
+loss: reward + quantization: nf4 | 1 | quantized | llama
+loss: reward + weight_dtype: 16 bits | 1 | quantized | llama
 loss: simpo + optimizer: adam | 1 | preference_shared | qwen_moe
 loss: simpo + optimizer: rmsprop | 1 | preference_shared | qwen_moe
 loss: simpo + parallel.sharding: fsdp | 3 | preference_shared | olmoe, qwen3_next, qwen_moe
@@ -3238,8 +3266,9 @@ max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces,
 max_gradient_norm + optimizer: adamax | 5 | met, optimizers_more | bert, gpt2, llama
 max_gradient_norm + optimizer: adamc | 2 | met_shared, optimizers_more | bert, llama
 max_gradient_norm + optimizer: adamw-32bit | 2 | other_optimizers | llama, t5
-max_gradient_norm + optimizer: adamw-8bit | 15 | images, met_shared, precisions, speech, state_spaces, tiles,
-  vision_more | bert, dinov2, llama, mistral3, mixtral, mllama, nemotron_h, paligemma, siglip, wav2vec2
+max_gradient_norm + optimizer: adamw-8bit | 18 | image_text, images, met_shared, precisions, speech, state_spaces,
+  tiles, vision_more | bert, dinov2, internvl, llama, llava_next, mistral3, mixtral, mllama, nemotron_h, paligemma,
+  siglip, wav2vec2
 max_gradient_norm + optimizer: adamw-optimi | 6 | met_shared, optimizers_more | bert, gpt2, llama, mixtral
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
 max_gradient_norm + optimizer: ademamix | 2 | other_optimizers | olmo2, t5
@@ -3273,9 +3302,9 @@ max_gradient_norm + optimizer: schedule-free-sgd | 7 | met_shared, optimizers_mo
 max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
-max_gradient_norm + optimizer: sgd-momentum | 16 | master, named_types, precisions, short_convolutions, text_types,
-  torchvision | bert, ernie4_5_moe, esm, gpt2, hunyuan_v1_moe, lfm2_moe, llama, m2m_100, marian, mbart, pegasus,
-  torchvision_vit
+max_gradient_norm + optimizer: sgd-momentum | 19 | image_text, master, named_types, precisions, short_convolutions,
+  text_types, torchvision | bert, ernie4_5_moe, esm, gpt2, hunyuan_v1_moe, internvl, lfm2_moe, llama, llava_next,
+  m2m_100, marian, mbart, paligemma, pegasus, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | distilbert, hunyuan_v1_dense, t5
 max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
 max_gradient_norm + optimizer: stable-adamw | 6 | met_shared, optimizers_more | bert, gpt2, llama, t5
@@ -3313,17 +3342,17 @@ max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero,
   | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
   qwen_moe, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 346 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
-  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, images, liger, met, met_shared, modernbert,
-  named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy, precisions,
-  replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp, tiles, torchvision, turns,
-  vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe,
-  llama, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt,
-  paligemma, pegasus, phi, phi3, qwen3_next, qwen_moe, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
-  wav2vec2, whisper
+max_gradient_norm + precision: amp | 357 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, image_text, images, liger, met, met_shared,
+  modernbert, named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy,
+  precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp,
+  tiles, torchvision, turns, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe,
+  internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama,
+  modernbert, nemotron_h, neox, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen_moe, siglip, stablelm,
+  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
@@ -3332,16 +3361,16 @@ max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, elec
 max_gradient_norm + precision: mixed | 88 | images, master, met, met_shared, more_families, preference_zero, rounded,
   tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 268 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, met, met_shared, named_types, optimizers, optimizers_more,
-  other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded, rounded_shared,
-  sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, taught, taught_from_file,
-  text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more, zeroed_late,
-  zeroed_late_shared | bamba, bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, esm, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
-  hunyuan_v1_moe, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h,
-  neox, olmo2, olmoe, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, torchvision_vit,
-  wav2vec2
+max_gradient_norm + precision: pure | 274 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, image_text, images, liger, linear, met, met_shared, named_types, optimizers,
+  optimizers_more, other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded,
+  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, taught,
+  taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more,
+  zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, esm, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
+  hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral,
+  mllama, nemotron_h, neox, olmo2, olmoe, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  siglip, torchvision_vit, wav2vec2
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3353,10 +3382,11 @@ max_gradient_norm + qat: int8 | 7 | other_optimizers, rounded, rounded_shared | 
 max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
   qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
-max_gradient_norm + quantization: int8 | 5 | met, optimizers_more, other_optimizers, short_convolutions, state_spaces
-  | bamba, ernie4_5, lfm2, llama, neox
-max_gradient_norm + quantization: nf4 | 23 | flat_adapters, images, met, optimizers_more, sharded_bits,
-  short_convolutions, taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + quantization: int8 | 6 | met, optimizers_more, other_optimizers, quantized, short_convolutions,
+  state_spaces | bamba, ernie4_5, lfm2, llama, neox
+max_gradient_norm + quantization: nf4 | 24 | flat_adapters, images, met, optimizers_more, quantized, sharded_bits,
+  short_convolutions, taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mixtral, mllama,
+  qwen3_vl
 max_gradient_norm + quantization: nf4-double | 18 | adapted, flat_adapters, liger, met, optimizers_more,
   other_optimizers, sharded_bits, short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo,
   granitemoehybrid, lfm2, llama, opt, phi, phi3
@@ -3366,12 +3396,12 @@ max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shar
 max_gradient_norm + trained_blocks: badam | 5 | met, state_spaces, turns | bamba, llama, neox, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 105 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
-  fused_lora, galore, liger, met, named_types, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
-  precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, taught_from_file, text_types,
-  tiled_mlp | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, ernie4_5_moe, esm, falcon, gemma, gemma2, gemma3,
-  gpt2, gpt_neo, hunyuan_v1_moe, lfm2, llama, m2m_100, marian, mbart, ministral3, mixtral, neox, olmo2, opt, pegasus,
-  phi, qwen_moe, t5
+max_gradient_norm + weight_dtype: 16 bits | 110 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
+  fused_lora, galore, image_text, liger, met, named_types, optimizers_more, optimizers_more_shared, other_optimizers,
+  peft_more, precisions, quantized, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces,
+  taught_from_file, text_types, tiled_mlp | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, ernie4_5_moe, esm,
+  falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, hunyuan_v1_moe, internvl, lfm2, llama, llava_next, m2m_100, marian,
+  mbart, ministral3, mixtral, neox, olmo2, opt, paligemma, pegasus, phi, qwen_moe, t5
 max_gradient_norm + zero_grad: before-backward | 14 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -3467,14 +3497,14 @@ offload: activations + precision: mixed | 146 | checkpoints, host_activations, h
   optimizers_more_shared, pairs, selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl,
   roberta, vit
-offload: activations + precision: pure | 232 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
-  host_activations, hosted, images, liger, linear, met, more_families, optimizers_more, other_optimizers, pairs,
-  peft_more, preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions, state_spaces,
-  taught_from_file, tiled, tiled_mlp_shared, tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deepseek,
-  distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+offload: activations + precision: pure | 235 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
+  host_activations, hosted, image_text, images, liger, linear, met, more_families, optimizers_more, other_optimizers,
+  pairs, peft_more, preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions,
+  state_spaces, taught_from_file, tiled, tiled_mlp_shared, tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx,
+  deepseek, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2, lfm2_moe, llama, llama4,
+  llava_next, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  paligemma, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + qat: int4 | 1 | other_optimizers | gpt2
 offload: activations + qat: int4-mslk | 1 | other_optimizers | dbrx
 offload: activations + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
@@ -3709,18 +3739,20 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
-optimizer: adamw-8bit + precision: amp | 47 | adapter_kinds, distilbert, images, liger, met_shared, modernbert,
-  optimizers, peft_more, policy, precisions, short_convolutions, speech, state_spaces, text_types, vision_more,
-  whisper | bert, dinov2, distilbert, esm, gpt2, granitemoehybrid, lfm2_moe, llama, m2m_100, marian, mbart, mixtral,
-  modernbert, nemotron_h, olmo2, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, wav2vec2, whisper
+optimizer: adamw-8bit + precision: amp | 54 | adapter_kinds, distilbert, image_text, images, liger, met_shared,
+  modernbert, optimizers, peft_more, policy, precisions, quantized, short_convolutions, speech, state_spaces,
+  text_types, vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, granitemoehybrid, internvl, lfm2_moe, llama,
+  llava_next, m2m_100, marian, mbart, mixtral, modernbert, nemotron_h, olmo2, paligemma, pegasus, qwen3_vl, siglip,
+  stablelm, starcoder2, wav2vec2, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 3 | images, short_convolutions | lfm2_moe, qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 3 | images, peft_more | qwen3_vl, starcoder2
-optimizer: adamw-8bit + quantization: nf4-double | 4 | images, liger, short_convolutions | lfm2, qwen3_vl
-optimizer: adamw-8bit + weight_dtype: 16 bits | 11 | adapter_kinds, peft_more, precisions, state_spaces | bert, gpt2,
-  granitemoehybrid, llama, olmo2, starcoder2
+optimizer: adamw-8bit + quantization: nf4-double | 5 | images, liger, quantized, short_convolutions | lfm2, llama,
+  qwen3_vl
+optimizer: adamw-8bit + weight_dtype: 16 bits | 12 | adapter_kinds, peft_more, precisions, quantized, state_spaces |
+  bert, gpt2, granitemoehybrid, llama, olmo2, starcoder2
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 3 | optimizers, state_spaces | falcon_h1, llama
 optimizer: adamw-8bit-paged + packing: true | 1 | state_spaces | falcon_h1
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -4100,14 +4132,15 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 59 | fully_shard_more, litgp
   torchtune, torchtune_compiled, torchtune_units | exaone4, falcon under litgpt, glm4_moe, gpt_neo, llama under
   litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 218 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy, precisions,
-  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, speech, state_spaces, suite, text_types,
-  torchvision, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2, ernie4_5_moe, esm,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_moe, lfm2, llama, llama under litgpt, llama4, llava, m2m_100, marian, mbart, mixtral,
-  mpt, neox, neox under litgpt, olmo2, opt, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+optimizer: sgd-momentum + precision: amp | 221 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, hosted, image_text, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy,
+  precisions, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, speech, state_spaces, suite,
+  text_types, torchvision, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2,
+  ernie4_5_moe, esm, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, hunyuan_v1_moe, internvl, lfm2, llama, llama under litgpt, llama4, llava, llava_next,
+  m2m_100, marian, mbart, mixtral, mpt, neox, neox under litgpt, olmo2, opt, paligemma, pegasus, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, wav2vec2,
+  whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -4223,28 +4256,28 @@ padding: right + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, optimiz
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 209 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  fully_shard_more, fused_lora, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
-  more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated, sharded_spaces,
-  short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more | apertus, arcee, bert, bloom,
-  cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon, falcon_h1, gemma2,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, mamba, marian, mbart,
-  minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt,
-  paligemma, pegasus, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 211 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  fully_shard_more, fused_lora, image_text, images, liger, linear, losses_more, masks, met, modernbert,
+  modernbert_shared, more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated,
+  sharded_spaces, short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more | apertus, arcee,
+  bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon, falcon_h1,
+  gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, mamba, marian,
+  mbart, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  opt, paligemma, pegasus, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 10 | fully_shard_more, modernbert_shared, optimizers_more_shared, sharded_tiles |
   gemma3_images, gpt2, llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 194 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses_more, masks, met, modernbert, named_types, optimizers_more, other_families, other_optimizers, padding, pairs,
-  pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions, state_spaces, text_types,
-  tiles, vision_more | afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, esm,
-  exaone4, falcon, gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, marian,
-  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo, olmo2, paligemma,
-  pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right + precision: pure | 196 | adapted, block_kinds, decoders, fully_shard_more, image_text, images, liger,
+  linear, losses_more, masks, met, modernbert, named_types, optimizers_more, other_families, other_optimizers,
+  padding, pairs, pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions,
+  state_spaces, text_types, tiles, vision_more | afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama4,
+  m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo,
+  olmo2, paligemma, pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + qat: int4 | 1 | other_optimizers | cohere
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
@@ -4336,7 +4369,7 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 205 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 206 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt, met_shared,
   modernbert_shared, optimizers_more_shared, peft_more_shared, preference_shared, replicas, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared,
@@ -4371,8 +4404,8 @@ parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
 parallel.sharding: fsdp + qat: int4-tinygemm | 1 | torchtune_rounded | llama under torchtune
 parallel.sharding: fsdp + qat: mxfp4 | 3 | rounded_shared | llama
-parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
-  gemma3, gpt2, llama, opt, phi3
+parallel.sharding: fsdp + quantization: nf4 | 26 | flat_adapters, met_shared, sharded_bits, sharded_more | bert,
+  bloom, gemma, gemma2, gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 25 | flat_adapters, sharded_bits, sharded_more, stepped_shared |
   bloom, gemma, glm, lfm2, llama, mixtral, neox, opt, phi, phi3, roberta
 parallel.sharding: fsdp + trained_blocks: badam | 4 | met_shared | llama, neox
@@ -4413,7 +4446,7 @@ parallel.sharding: zero1 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, e
   dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   granitemoehybrid, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
   whisper
-parallel.sharding: zero2 + precision: mixed | 117 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+parallel.sharding: zero2 + precision: mixed | 118 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
   preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra,
   falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral,
@@ -4421,42 +4454,44 @@ parallel.sharding: zero2 + precision: mixed | 117 | dbrx_zero, deberta_v2_zero, 
   whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 256 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+parallel.sharding: zero3 + precision: mixed | 262 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
   preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere,
   dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-parallel.sharding: zero3 + quantization: nf4 | 2 | preference_zero, zero | gemma2, qwen3_vl
-parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit, wav2vec2, whisper
+parallel.sharding: zero3 + quantization: nf4 | 5 | met_shared, preference_zero, zero | deepseek, gemma2, mixtral,
+  olmoe, qwen3_vl
+parallel.sharding: zero3 + quantization: nf4-double | 2 | met_shared, zero | gpt_neo, llama4
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + qat: fp8 | 5 | other_optimizers, rounded, rounded_shared | deberta_v2, falcon, gemma, llama, olmo2
 precision: amp + qat: int4 | 4 | other_optimizers, rounded | gemma, gpt2, llama, phi
-precision: amp + qat: int4-mslk | 5 | other_optimizers, rounded | bert, bloom, dbrx, llama, qwen_moe
+precision: amp + qat: int4-mslk | 6 | met, other_optimizers, rounded | bert, bloom, dbrx, llama, qwen_moe
 precision: amp + qat: int4-mslk-fp8 | 4 | other_optimizers, rounded | ernie4_5, llama, neox, roberta
-precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
+precision: amp + qat: int8 | 3 | met, rounded | cohere, gemma2, llama
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 118 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+precision: amp + quantization: int8 | 121 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
   met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
   speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, clip, ernie4_5_moe, esm, falcon_h1,
   gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava,
-  m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron_h, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
+  m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron_h, neox, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
   qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
-precision: amp + quantization: nf4 | 193 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
-  deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, images, linear, met, modernbert, named_types,
-  older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more, quantized, sharded_bits,
-  short_convolutions, speech, state_spaces, taught_from_file, text_types, virtual_tokens, vision_more, whisper |
-  apertus, arcee, bert, bloom, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode,
-  gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, llava, m2m_100, marian,
-  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  siglip, stablelm, starcoder2, t5, wav2vec2, whisper
-precision: amp + quantization: nf4-double | 119 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
+precision: amp + quantization: nf4 | 204 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+  deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, image_text, images, linear, met, met_shared,
+  modernbert, named_types, older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more,
+  quantized, sharded_bits, short_convolutions, speech, state_spaces, taught_from_file, text_types, virtual_tokens,
+  vision_more, whisper | apertus, arcee, bert, bloom, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
+  gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama,
+  llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+precision: amp + quantization: nf4-double | 120 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled,
   vision_more | apertus, arcee, bart, bloom, clip, cohere, dbrx, distilbert, ernie4_5, exaone4, falcon, gemma, gemma2,
@@ -4473,17 +4508,18 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 995 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
-  decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger,
-  linear, losses_more, met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more,
-  optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces, taught_from_file, text_types,
-  tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, ministral3, mixtral,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+precision: amp + weight_dtype: 16 bits | 1005 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+  decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted,
+  image_text, liger, linear, losses_more, met, modernbert, more_families, named_types, older_releases, optimizers,
+  optimizers_more, optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions,
+  preference_shared, quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces,
+  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava,
+  llava_next, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit, whisper
 precision: amp + zero_grad: before-backward | 24 | optimizers_more, optimizers_more_shared, other_optimizers,
   whisper, zeroed_late, zeroed_late_shared | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, qwen3_next,
   whisper
@@ -4500,8 +4536,9 @@ precision: fsdp + weight_dtype: 16 bits | 58 | flat_adapters, fully_shard_more, 
 precision: fsdp + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
 precision: mixed + quantization: int8 | 2 | met | llama, neox
-precision: mixed + quantization: nf4 | 9 | met, preference_zero, zero | gemma2, gpt2, llama, opt, qwen3_vl, qwen_moe
-precision: mixed + quantization: nf4-double | 4 | met, zero | bert, gpt_neo, llama
+precision: mixed + quantization: nf4 | 12 | met, met_shared, preference_zero, zero | deepseek, gemma2, gpt2, llama,
+  mixtral, olmoe, opt, qwen3_vl, qwen_moe
+precision: mixed + quantization: nf4-double | 5 | met, met_shared, zero | bert, gpt_neo, llama, llama4
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
 precision: pure + qat: int4 | 18 | other_optimizers, rounded, torchtune_rounded | cohere, gemma3, gpt2, llama, llama
@@ -4514,18 +4551,18 @@ precision: pure + qat: mxfp4 | 7 | rounded | granite, llama, qwen_moe
 precision: pure + qat: nvfp4 | 3 | rounded | llama, neox
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 54 | adapter_kinds, adapters, dbrx, deberta_v2, distilbert, electra, images,
+precision: pure + quantization: int8 | 55 | adapter_kinds, adapters, dbrx, deberta_v2, distilbert, electra, images,
   liger, met, modernbert, optimizers_more, other_optimizers, pairs, peft_more, preference_shared, quantized,
   short_convolutions, state_spaces | bamba, bart, bert, bloom, dbrx, deberta_v2, distilbert, electra, ernie4_5,
-  falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, modernbert, mpt, neox,
-  olmo, phi, phi3, qwen3_vl, t5, whisper
-precision: pure + quantization: nf4 | 101 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
+  falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, modernbert, mpt,
+  neox, olmo, phi, phi3, qwen3_vl, t5, whisper
+precision: pure + quantization: nf4 | 102 | adapted, adapter_kinds, adapters, flat_adapters, images, litgpt, met,
   older_releases, optimizers_more, pairs, pairs_beside, peft_more, policy, quantized, sharded_bits,
   short_convolutions, state_spaces, tiled, tiles, vision_more | arcee, bart, bert, bloom, clip, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama
   under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
   roberta
-precision: pure + quantization: nf4-double | 76 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
+precision: pure + quantization: nf4-double | 77 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora, liger,
   litgpt, older_releases, optimizers_more, other_optimizers, pairs, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, stepped_shared, virtual_tokens, vision_more, whisper | bart, bloom, dinov2,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
@@ -4553,21 +4590,21 @@ qat: int8 + weight_dtype: 16 bits | 2 | rounded | cohere, gemma2
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
 quantization: int8 + tiled_mlp | 2 | other_optimizers | llama, olmo
-quantization: int8 + weight_dtype: 16 bits | 39 | adapter_kinds, adapters, block_kinds, liger, linear, quantized,
+quantization: int8 + weight_dtype: 16 bits | 41 | adapter_kinds, adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
 quantization: int8 + zero_grad: before-backward | 2 | optimizers_more | llama
 quantization: nf4 + teacher_logprobs | 1 | taught_from_file | llama
 quantization: nf4 + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4 + transformers_version: older code | 6 | older_releases | falcon, mixtral, olmoe, qwen_moe
-quantization: nf4 + weight_dtype: 16 bits | 83 | adapter_kinds, adapters, block_kinds, decoders, flat_adapters,
+quantization: nf4 + weight_dtype: 16 bits | 87 | adapter_kinds, adapters, block_kinds, decoders, flat_adapters,
   fused_lora, linear, older_releases, pairs, peft_more, quantized, sharded_bits, sharded_more, short_convolutions,
   taught_from_file, virtual_tokens | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm,
   gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron, neox, olmo, olmoe,
   opt, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2
 quantization: nf4-double + transformers_version: experts as modules | 4 | older_releases | mixtral, olmoe, qwen_moe
 quantization: nf4-double + transformers_version: older code | 9 | older_releases | falcon, mixtral, olmoe, qwen_moe
-quantization: nf4-double + weight_dtype: 16 bits | 66 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora,
+quantization: nf4-double + weight_dtype: 16 bits | 67 | adapted, adapter_kinds, adapters, flat_adapters, fused_lora,
   fused_lora_shared, linear, met, peft_more, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5,
   exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
