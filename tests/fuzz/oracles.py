@@ -24,7 +24,13 @@ from vramplan.options.flags import arguments_of
 
 RANK = {"fits": 0, "tight": 1, "does-not-fit": 2}
 # warnings about a name or a value that was overruled, and about choices that an echo pins
-OVERRULED = (" is answered as ", " changes nothing", " is more than the ", "most likely to fit: ", ", and fp32 is counted: ")
+OVERRULED = (
+    " is answered as ",
+    " changes nothing",
+    " is more than the ",
+    "most likely to fit: ",
+    ", and fp32 is counted: ",
+)
 
 
 class Asker:
