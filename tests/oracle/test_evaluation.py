@@ -97,7 +97,7 @@ def is_said(key: str, kind: ModelType, **keys: int) -> bool:
     named = next((profile for profile in list_models() if profile.shape().family == kind.family), None)
     described = next(word for word, one in MODEL_TYPES.items() if one is kind)
     has_images = "image_size" in kind.defaults if named is None else named.shape().image_size is not None
-    tokens = 640 if has_images else 64  # those of an image are counted in
+    tokens = 4096 if has_images else 64  # those of an image are counted in
     length = {} if kind.tasks[0] == "image" else {"sequence_length": tokens}
     model = {"family": described} if named is None else named.name
     job = build_job({"model": model, "gpu": "h200", **length, **keys})
