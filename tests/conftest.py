@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests import drawing, sweeps
+from tests.extent import runs_whole
 from tests.watchdog import Watchdog
 
 gc.disable()  # until everything is collected: a quarter of the time of that, and next to nothing is freed
@@ -96,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A test that says so has its answers without remedies and simulations, but in the whole suite."""
-    if item.get_closest_marker("plain") is None or sweeps.runs_whole():
+    if item.get_closest_marker("plain") is None or runs_whole():
         yield
         return
     from tests.answers import plainly  # it imports the program, as above

@@ -15,6 +15,7 @@ from zlib import crc32
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from tests import extent
 from tests.drawing import EXPLORING
 
 MARK = "sweep"
@@ -25,18 +26,9 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run every case of the sweeps, and not a part of them")
 
 
-_whole = False
-
-
 def decide(config: pytest.Config) -> None:
-    """Note whether this run is of all, for tests that take a part of something by themselves."""
-    global _whole
-    _whole = _asks_for_all(config)
-
-
-def runs_whole() -> bool:
-    """Whether everything is asked for, and not the part of it that everybody runs."""
-    return _whole
+    """Note whether this run is of all."""
+    extent.decide(whole=_asks_for_all(config))
 
 
 def left_out(config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:

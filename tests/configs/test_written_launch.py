@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests import sweeps
 from tests.cli.running import run
+from tests.extent import runs_whole
 from tests.fuzz import draws
 from vramplan.configs.asked import Asked, asked_of, nested
 from vramplan.configs.programs import trainer
@@ -306,7 +306,7 @@ def test_what_is_written_of_random_jobs_starts_as_many_processes_as_there_are_gp
     """Everybody looks at the first three that a program can say."""
     jobs = filter(None, (drawn(name, seed) for seed in SEEDS))
     every = (one for one in (followed(name, job) for job in jobs) if one is not None)
-    found = [*islice(every, None if sweeps.runs_whole() else 3)]
+    found = [*islice(every, None if runs_whole() else 3)]
     for wanted, files in found:
         assert _processes(files.launch[0], files.first) in (wanted.devices, None)
         assert not any(f": {old}\n" in files.first for old in trainer.OF_OLD_RELEASES)

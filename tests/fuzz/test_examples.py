@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests import sweeps
 from tests.cli.running import TINY, refused, run
+from tests.extent import runs_whole
 from tests.fuzz import oracles
 from tests.fuzz.draws import Keys
 from tests.fuzz.run import judged, limited
@@ -245,7 +245,7 @@ WORDED = [one for one in table.TABLE if one.kind in (WORD, FLAG) and one.key not
 def test_every_word_of_every_key_is_used_refused_or_said(option: Option, beside: Keys) -> None:
     ask, dropped = oracles.Asker(), []
     every = values(option)
-    for value in every if sweeps.runs_whole() else every[:: -(-len(every) // 8)]:
+    for value in every if runs_whole() else every[:: -(-len(every) // 8)]:
         keys: Keys = {"model": SMALL, **A100, "sequence_length": 64, **beside}
         if option.group:
             inside = {"kind": "lora"} if option.group == "adapter" else {}

@@ -6,7 +6,7 @@ import os
 from functools import cache, cached_property
 from typing import Any
 
-from tests import sweeps
+from tests.extent import runs_whole
 from tests.oracle.chosen import chosen, cover, path_of, written
 from vramplan.job import build_any_job, read_job_file
 from vramplan.job.lookup import Catalog
@@ -273,13 +273,13 @@ def jobs(file: str) -> tuple[ResolvedJob, ...]:
 @cache
 def some_rows(file: str) -> tuple[Row, ...]:
     """The rows of a file that everybody runs, predicted by the quick replay; with `--whole` all of them."""
-    return rows(file) if sweeps.runs_whole() else tuple(Row(job) for job in some_jobs(file))
+    return rows(file) if runs_whole() else tuple(Row(job) for job in some_jobs(file))
 
 
 @cache
 def some_jobs(file: str) -> tuple[ResolvedJob, ...]:
     """The jobs of a file that everybody runs; with `--whole` all of them."""
-    if sweeps.runs_whole():
+    if runs_whole():
         return jobs(file)
     catalog = Catalog((), path_of(file).parent)
     return tuple(_job_of(row, catalog) for row in chosen()[file])

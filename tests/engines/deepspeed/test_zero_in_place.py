@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import sweeps
+from tests.extent import runs_whole
 from tests.traces.composed import predicted
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of
@@ -29,7 +29,7 @@ def test_peaks_are_those_of_the_trace(one: dict[str, Any]) -> None:
 
 @pytest.mark.closed_form
 def test_the_quick_replay_is_that_of_every_block() -> None:
-    for one in TRACED if sweeps.runs_whole() else TRACED[::4]:
+    for one in TRACED if runs_whole() else TRACED[::4]:
         job = build_job(one["keys"])
         assert job.micro_batch_size is not None
         setup = setup_of(job, job.activation_checkpointing or "none", (job.gradient_accumulation_steps or 1) > 1)
