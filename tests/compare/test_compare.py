@@ -46,6 +46,16 @@ def is_answer_of_fit(cell: dict[str, Any], keys: dict[str, Any]) -> None:
         assert cell["largest_micro_batch_size"] == alone.recommended.largest_micro_batch_size
 
 
+def test_a_run_that_does_not_fit_takes_no_time_and_costs_nothing() -> None:
+    words = ("-m", "gpt2-xl", "-g", "t4,a100", "--micro-batch", "1", "--precision", "fp32", "--tokens", "1M")
+    no, yes = compared(*words)["cells"]
+    assert (no["verdict"], yes["verdict"]) == ("does-not-fit", "fits")
+    assert no["wall_seconds"] is no["cost_usd"] is None
+    assert yes["wall_seconds"] > 0 < yes["cost_usd"]
+    assert no["keeps_limits"] is yes["keeps_limits"] is None
+    assert [cell["keeps_limits"] for cell in compared(*words, "--deadline", "300 days")["cells"]][1] is True
+
+
 def test_every_row_is_the_answer_of_fit() -> None:
     document = compared(*WORDS)
     assert document["axes"] == ["gpu", "micro-batch"]
@@ -291,7 +301,7 @@ def test_advice_says_which_numbers_were_looked_at_and_how_they_share() -> None:
     none = run("scale", "-m", "llama-3.1-8b", "-g", "t4", "--gpus", "1,2").out
     assert "\nnone of them fits\n" in none
     assert "no run on these numbers of GPUs fits with fsdp" in none
-    assert "--gpus 4,8 beside" in none.replace("\n", " ")
+    assert "--gpus 4,8, and no number before the GPU" in none.replace("\n", " ")
 
 
 def test_advice_stops_at_the_last_number_that_is_worth_it_and_names_the_next() -> None:

@@ -189,6 +189,29 @@ def test_several_processes_find_the_same(keys: dict[str, Any], enough: int | Non
     assert answered(keys, (), enough=enough, at_once=True) == one_by_one
 
 
+@pytest.mark.contract
+def test_two_changes_that_train_the_same_stand_before_one_that_does_not() -> None:
+    keys = {
+        "model": "llama-3.1-70b",
+        "gpu": "a100-80gb",
+        "micro_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "parallel": {"data": 32, "sharding": "fsdp"},
+    }
+    first, *others = answered(keys, (), enough=3).remedies or ()
+    assert (first.verdict, dict(first.change)) == ("fits", {"loss": "fused", "parallel": {"no_sync": False}})
+    assert "training" in {one.costs for one in others}
+    verify_one(keys, fit(**keys), first)
+
+
+@pytest.mark.contract
+def test_what_helps_nothing_alone_is_tried_beside_another_change() -> None:
+    """Full fine-tuning of 7B on 12 GiB: a fused loss saves nothing until the weights are in 4 bits."""
+    keys = {"model": "qwen2.5-7b", "gpu": "rtx-3060"}
+    found = [dict(one.change) for one in answered(keys, (), enough=3).remedies or () if one.verdict == "fits"]
+    assert any(one.get("quantization") == "nf4" and one.get("loss") == "fused" for one in found)
+
+
 def changes(result: FitResult) -> list[dict[str, Any]]:
     assert result.remedies is not None
     return [dict(remedy.change) for remedy in result.remedies]

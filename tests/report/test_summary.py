@@ -278,6 +278,14 @@ def test_remedies_are_lines_that_can_be_pasted(examples: dict[str, FitResult]) -
 
 
 @pytest.mark.contract
+def test_a_remedy_that_no_line_holds_has_several(examples: dict[str, FitResult]) -> None:
+    no = examples["does not fit"]
+    options = "--loss fused --micro-batch 1 --gradient-accumulation-steps 4 --qlora --rank 16 --targets all-linear"
+    text = plain(no._replace(remedies=(Remedy({"loss": "fused"}, 1, "", "fits", option=options), *(no.remedies or ()))))
+    assert options in re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.contract
 def test_what_makes_a_run_fit_comes_before_what_it_would_cost() -> None:
     result = vramplan.fit(model="gpt2-xl", gpu="v100", micro_batch_size=64, tokens=1_000_000_000)
     assert len(result.remedies or ()) >= REMEDIES

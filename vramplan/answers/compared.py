@@ -303,7 +303,7 @@ def _advice(found: Comparison, shared_by: str | None) -> Iterator[str]:
         if not any(cell.verdict == FITS for cell in found.cells) and any(cell.error is None for cell in found.cells):
             certain = " for certain" if any(cell.verdict == TIGHT for cell in found.cells) else ""
             most = max((cell.devices or 1 for cell in found.cells), default=1)
-            more = f"ask about more (--gpus {2 * most},{4 * most} beside the GPU's plain name)"
+            more = f"ask about more (--gpus {2 * most},{4 * most}, and no number before the GPU)"
             steps = f"exhaust one machine first, {more}, or split the model (--tensor, --pipeline)"
             yield f"no run on these numbers of GPUs fits{certain}{way}: {steps}"
         return

@@ -315,7 +315,7 @@ def _why_not(result: FitResult, figures: ShownFigures, width: int, most: int) ->
 
 
 def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:
-    """The first changes, one to a line or to two, with the GiB of a GPU afterwards."""
+    """The first changes, each on as few lines as it takes, with the GiB of a GPU afterwards."""
     label = "to save" if result.verdict == FITS else "to fit"
     if not result.remedies:
         looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
@@ -331,7 +331,7 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -
     indent = indent_of(width)
     lines: list[Line] = []
     room = width - indent
-    rows = [(flags, after) for flags, after in rows if cells(flags) + 2 + cells(after) <= 2 * room][:REMEDIES]
+    rows = [row for row in rows if max(map(cells, row[0].split()), default=0) <= room][:REMEDIES]  # no word is cut
     wide = max((cells(flags) for flags, after in rows if cells(flags) + 2 + cells(after) <= room), default=0)
     for flags, after in rows:
         option = Span(flags, "flags")
@@ -341,9 +341,8 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -
         else:
             items = [Item((option,)), Item((Span(after),))]
         row = laid_out(label if not lines else "", items, width, 3, between="")
-        if len(lines) + len(row) > most:
-            break
-        lines += row
+        if len(lines) + len(row) <= most:
+            lines += row
     return lines
 
 

@@ -18,12 +18,13 @@ from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.modules import SELECTIVE_OP, LayerNorm, Linear, Output, Recipe, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
+from vramplan.replay.models.vit import behind_class_token
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add, gelu, mul
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import masked_scatter, tokens_of_images
-from vramplan.replay.operators.views import after, cat, contiguous, expand, to, transpose, view
+from vramplan.replay.operators.views import after, contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 
@@ -90,12 +91,7 @@ class VisionModel:
     def embed(self, pixel_values: Tensor) -> Tensor:
         """InternVLVisionEmbeddings.forward: the class token before the patches, and positions."""
         with Outer(pixel_values, own=(self.cls_token, self.positions)):
-            embeddings = self.cut(pixel_values)
-            cls_tokens = expand(self.cls_token, (embeddings.shape[0], 1, embeddings.shape[2]))
-            if self.tape.autocast is not None:
-                embeddings = to(embeddings, cls_tokens.dtype)  # autocast promotes the arguments of cat
-            embeddings = cat([cls_tokens, embeddings], 1)
-            return add(embeddings, self.positions)
+            return add(behind_class_token(self.cls_token, self.cut(pixel_values)), self.positions)
 
     def cut(self, pixel_values: Tensor) -> Tensor:
         """InternVLVisionPatchEmbeddings.forward, of which Transformers asks a gradient for checkpoints."""

@@ -27,6 +27,17 @@ def labelled_images(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
     return ("pixel_values", image, recipe.weight_dtype), ("labels", (), INT64)
 
 
+def behind_class_token(cls_token: Tensor, embeddings: Tensor) -> Tensor:
+    """The class token [1, 1, H] before the patches [B, P, H] of each image.
+
+    Source: transformers 5.23, models/vit/modeling_vit.py, ViTEmbeddings.forward.
+    """
+    cls_tokens = expand(cls_token, (embeddings.shape[0], 1, embeddings.shape[2]))
+    if embeddings.tape.autocast is not None:
+        embeddings = to(embeddings, cls_tokens.dtype)  # autocast promotes the arguments of cat
+    return cat([cls_tokens, embeddings], 1)
+
+
 class Attention:
     """ViTAttention."""
 
@@ -157,11 +168,7 @@ class Vit:
     def embed(self, pixel_values: Tensor) -> Tensor:
         """ViTEmbeddings.forward: the class token before the patches, and positions."""
         with Outer(pixel_values, own=(self.cls_token, self.positions)):
-            embeddings = self.cut(pixel_values)
-            cls_tokens = expand(self.cls_token, (embeddings.shape[0], 1, embeddings.shape[2]))
-            if self.tape.autocast is not None:
-                embeddings = to(embeddings, cls_tokens.dtype)  # autocast promotes the arguments of cat
-            embeddings = cat([cls_tokens, embeddings], 1)
+            embeddings = behind_class_token(self.cls_token, self.cut(pixel_values))
             embeddings = add(embeddings, self.placed(pixel_values))
             embeddings = dropout(embeddings, self.recipe.embedding_dropout)
         return embeddings
