@@ -37,8 +37,7 @@ BESIDE = ("eval_batch_size", "generation_batch_size")
 COMPOSED = {
     "compile": ("frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
     "precision": ("adapter", "frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing"),
-    "loss": ("packing", "offload"),
-    "optimizer": ("adapter", "frozen"),
+    "optimizer": ("frozen",),
     "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
 }
 """Written by hand, as what no row had when this was written; a pair that is traced since then leaves it."""
@@ -83,7 +82,8 @@ TOGETHER = [
     *[("adapter", key) for key in ("generation_batch_size", "label_smoothing", "weight_dtype")],
     *[("frozen", key) for key in ("loss", "offload", "checkpoint_reentrant", "padding")],
     *[("padding", key) for key in ("offload", "checkpoint_reentrant", "loss")],
-    *[("loss", key) for key in ("checkpoint_reentrant", "weight_dtype")],
+    *[("loss", key) for key in ("checkpoint_reentrant", "weight_dtype", "offload")],
+    ("optimizer", "adapter"),
     ("offload", "checkpoint_reentrant"),
 ]
 

@@ -312,7 +312,8 @@ def test_whole_gradients_wait_in_the_type_that_they_are_summed_in(given: str) ->
     ("keys", "verdict"),
     [
         ({"gpu": {"name": "V100", "memory": "31.75 GiB"}, "parallel": {"data": 5, "sharding": "fsdp"}}, "does-not-fit"),
-        ({"gpu": {"name": "A100", "memory": "40 GiB"}, "parallel": {"data": 8, "sharding": "fsdp"}}, "fits"),
+        # it ran, and its likely figure fits; the range that estimates under FSDP have earned goes above the card
+        ({"gpu": {"name": "A100", "memory": "40 GiB"}, "parallel": {"data": 8, "sharding": "fsdp"}}, "tight"),
     ],
 )
 def test_published_runs_of_alpaca_under_the_trainer(keys: dict[str, Any], verdict: str) -> None:
