@@ -507,6 +507,13 @@ def test_options_may_come_as_text() -> None:
             "optimizer_implementation: transformers is not modelled with fsdp",
         ),
         ({"precision": "amp-fp16", "weight_dtype": "fp16"}, "fp16 weights are not trained by transformers under"),
+        *(
+            (
+                {"precision": "amp-fp16", "weight_dtype": "fp16", "adapter": {"kind": "lora", "targets": "c_attn"} | own},
+                "copies of modules, biases and adapters in fp16 are not trained by transformers under",
+            )
+            for own in ({"modules_to_save": ["ln_f"]}, {"bias": "all"}, {"dtype": "fp16"})
+        ),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer": "muon"}, "is not modelled with muon"),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer_in_backward": True}, "unscaled after backward"),
         ({"ema": "yes"}, "ema: expected true or false"),

@@ -176,20 +176,22 @@ def _over_master(cells: dict[str, str], precision: str) -> Cells | tuple[str, st
     return Cells(f"mixed-{weights}", fp32_gradients=gradients == "fp32")
 
 
-def check_scaled_halves(fields: Fields, cells: Cells, runtime: Runtime | None) -> None:
+def check_scaled_halves(fields: Fields, cells: Cells, runtime: Runtime | None, *, copied: bool) -> None:
     """Refuse to train fp16 weights under a program that scales every loss of autocast in fp16.
 
     Its first step ends in "Attempting to unscale FP16 gradients", with every optimizer, and whether it clips or not.
-    Source: torch/amp/grad_scaler.py, GradScaler.unscale_ and _check_inf_per_device (allow_fp16 is False).
+    `copied`: what is trained in fp16 are PEFT's copies of modules, as a classifier, or biases; its adapters have fp32.
+    Source: torch/amp/grad_scaler.py, GradScaler.unscale_ and _check_inf_per_device (allow_fp16 is False);
+    peft/tuners/tuners_utils.py, cast_adapter_dtype, which leaves modules_to_save as they are.
     """
     if runtime is not None and cells.precision == "amp-fp16" and cells.half_weights:
-        message = (
-            f"fp16 weights are not trained by {runtime.name} under amp-fp16: GradScaler unscales no fp16 gradients"
-        )
+        what = "copies of modules, biases and adapters in fp16" if copied else "fp16 weights"
+        message = f"{what} are not trained by {runtime.name} under amp-fp16: GradScaler unscales no fp16 gradients"
+        other = "" if copied else "an adapter, "
         fields.refuse(
             "weight_dtype",
             message,
-            hint="use fp32, an adapter, or precision pure-fp16; grad_scaler: false, where your loop has none",
+            hint=f"use fp32, {other}or precision pure-fp16; grad_scaler: false, where your loop has none",
         )
 
 

@@ -207,11 +207,19 @@ class _ReplayResolver(Resolver):
         if raw.grad_scaler:
             half = cells.half_weights and (raw.adapter is None or raw.adapter_dtype not in (None, "fp32"))
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward, trains_half=half)
-        elif raw.grad_scaler is None and raw.adapter is None and under(runtime).scales_fp16:
-            check_scaled_halves(self.fields, cells, runtime)
+        elif raw.grad_scaler is None and under(runtime).scales_fp16:
+            copied = raw.adapter is not None
+            if not copied or (raw.quantization is None and self._trains_halves(model)):
+                check_scaled_halves(self.fields, cells, runtime, copied=copied)
         if raw.zero_grad == words.BEFORE_BACKWARD and runtime is not None:
             on_demand.check_zeroing(self, runtime, in_backward)
         return optimizer, implementation, in_backward
+
+    def _trains_halves(self, model: ModelShape | None) -> bool:
+        """Whether something that an adapter trains has the type of the weights: PEFT's copies of modules, biases."""
+        raw = self.raw
+        copies = raw.adapter_modules_to_save or (model is not None and model.task == "cls")
+        return bool(copies) or raw.adapter_bias not in (None, "none") or raw.adapter_dtype not in (None, "fp32")
 
     def _sizes(self, model: ModelShape | None) -> tuple[int, int | None]:
         """Tokens of a sequence, or samples of a sound, and pixels of an image's edge."""
