@@ -11,13 +11,13 @@ from vramplan.replay.models import rope
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import MLP, Attention, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, in_tiles, output_embedding
+from vramplan.replay.models.llama import Block as LlamaBlock
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.observers import Rounding, Sharding, Trained, VirtualTokens
-from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.elementwise import add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
@@ -75,28 +75,10 @@ def scales(tape: Tape, *others: str) -> list[int]:
     return [4 for parameter in tape.parameters if parameter.name in (TABLE, *others)]
 
 
-class Block:
+class Block(LlamaBlock):
     """GemmaDecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
-        self.mlp = in_tiles(MLP, tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    norm = RMSNorm
 
 
 class Gemma(Positions):

@@ -11,14 +11,14 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import MLP, Rotary, apply_rotary
+from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached
+from vramplan.replay.models.sandwich import SandwichBlock
 from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, reached_mask
-from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
@@ -62,32 +62,11 @@ class Attention:
         return output, weights
 
 
-class Block:
+class Block(SandwichBlock):
     """Gemma3DecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)
-        self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.pre_feedforward_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = self.post_feedforward_layernorm(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    attention = Attention
+    norm = RMSNorm
 
 
 class Gemma3(Positions):

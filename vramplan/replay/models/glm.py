@@ -9,29 +9,26 @@ from __future__ import annotations
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
+from vramplan.replay.models.llama import Attention as LlamaAttention
+from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import (
     HEAD_LOSSES,
     SELECTIVE,
-    Linear,
     Output,
     Recipe,
     RMSNorm,
-    in_tiles,
     output_embedding,
     words,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.models.projections import three
-from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, mul, neg
 from vramplan.replay.operators.indexing import every_second, stack_last
-from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
+from vramplan.replay.operators.views import cat, narrow, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 
@@ -58,61 +55,17 @@ def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary
     return query_embed, key_embed
 
 
-class Attention:
+class Attention(LlamaAttention):
     """GlmAttention."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
-        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
-        key = shape.key_value_heads * shape.head_size
-        self.recipe = recipe
-        self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=shape.qkv_bias)
-        self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
-        self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
-        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=False)
-
-    def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
-    ) -> tuple[Tensor, Tensor | None]:
-        recipe = self.recipe
-        shape = recipe.shape
-        batch, length, _ = hidden.shape
-        heads = (batch, length, shape.attention_heads, shape.head_size)
-        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        first, second, third = three(self, hidden)
-        query = transpose(view(first(), heads), 1, 2)
-        key = transpose(view(second(), kv_heads), 1, 2)
-        value = transpose(view(third(), kv_heads), 1, 2)
-        query, key = apply_rotary(query, key, *rotary)
-        key, value = cached(key, value)
-        output, weights = attend(recipe, query, key, value, mask, position_ids)
-        output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
-        output = self.o_proj(output)
-        return output, weights
+    turn = staticmethod(apply_rotary)
 
 
-class Block:
+class Block(LlamaBlock):
     """GlmDecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
-        self.mlp = in_tiles(MLP, tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    attention = Attention
+    feed_forward = MLP
 
 
 class Glm(Positions):

@@ -8,34 +8,19 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import glm
-from vramplan.replay.models.llama import Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
-from vramplan.replay.operators.elementwise import add
-from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import Tensor
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE
+from vramplan.replay.models.sandwich import Norm, SandwichBlock
 
 
-class Block(glm.Block):
+class Block(SandwichBlock, glm.Block):
     """Glm4DecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        super().__init__(tape, recipe, mask, position_ids, rotary)
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.post_self_attn_layernorm = RMSNorm(tape, "post_self_attn_layernorm", width, dtype)
-        self.post_mlp_layernorm = RMSNorm(tape, "post_mlp_layernorm", width, dtype)
+    norm_names = ("input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = self.post_self_attn_layernorm(hidden)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = self.post_mlp_layernorm(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    def around(self) -> tuple[Norm, ...]:
+        """The norms in the order in which they run: the second one is made for the feed-forward layer."""
+        before_attention, before_mlp, after_attention, after_mlp = self.norms
+        return before_attention, after_attention, before_mlp, after_mlp
 
 
 class Glm4(glm.Glm):

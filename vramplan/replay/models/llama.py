@@ -255,7 +255,7 @@ class MLP:
 class Block:
     """LlamaDecoderLayer."""
 
-    attention: type[Attention] = Attention
+    attention: type[Any] = Attention
     norm: type[Any] = RMSNorm  # of a name and a width
     norm_names: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     feed_forward: type[Any] = MLP
@@ -271,7 +271,7 @@ class Block:
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = (FusedAttention if recipe.fused_projection else self.attention)(tape, recipe)
-        self.mlp = in_tiles(self.feed_forward, tape, recipe)
+        self.mlp = self.feeds(tape, recipe)
         self.norms = tuple(self.norm(tape, name, width, dtype) for name in self.norm_names)
         self.mask, self.rotary = mask, rotary
         self.turns = block not in recipe.shape.unrotated_layers
@@ -289,6 +289,11 @@ class Block:
         hidden = self.mlp(hidden)
         hidden = self.joined(residual, hidden)
         return hidden
+
+    def feeds(self, tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor]:
+        """The feed-forward layer, or the experts in its place."""
+        mlp: Callable[[Tensor], Tensor] = in_tiles(self.feed_forward, tape, recipe)
+        return mlp
 
     def joined(self, residual: Tensor, hidden: Tensor) -> Tensor:
         """What came in, and what attention or the feed-forward layer made of it."""

@@ -7,14 +7,16 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, TopKRouter, has_separate_experts, separate_experts
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import Attention, Llama, Rotary
+from vramplan.replay.models.llama import Block as LlamaBlock
+from vramplan.replay.models.llama import Llama
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm, words
 from vramplan.replay.models.part_names import NUMBERED_EXPERTS
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Tensor
@@ -45,31 +47,14 @@ class SparseMoeBlock:
         return view(hidden, shape)
 
 
-class Block:
+class Block(LlamaBlock):
     """MixtralDecoderLayer."""
 
-    attention: type[Attention] = Attention
     mixture: type[SparseMoeBlock] = SparseMoeBlock
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = self.attention(tape, recipe)
-        self.mlp = self.mixture(tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    def feeds(self, tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor]:
+        """The experts."""
+        return self.mixture(tape, recipe)
 
 
 class Mixtral(Llama):

@@ -11,6 +11,7 @@ from vramplan.replay.models import rope
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.heads import causal_lm_output
+from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Rotary, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
@@ -21,7 +22,6 @@ from vramplan.replay.models.modules import (
     Recipe,
     RMSNorm,
     gated_kernel,
-    in_tiles,
     output_embedding,
     rotary_kernel,
     words,
@@ -109,29 +109,19 @@ class MLP:
         return self.down_proj(up)
 
 
-class Block:
+class Block(LlamaBlock):
     """Phi3DecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.p = recipe.hidden_dropout
-        self.self_attn = Attention(tape, recipe)
-        self.mlp = in_tiles(MLP, tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+    attention = Attention
+    feed_forward = MLP
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = add(residual, dropout(hidden, self.p))
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, dropout(hidden, self.p))
-        return hidden
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        super().__init__(tape, recipe, mask, position_ids, rotary)
+        self.p = recipe.hidden_dropout
+
+    def joined(self, residual: Tensor, hidden: Tensor) -> Tensor:
+        """What came in, and what attention or the feed-forward layer made of it, after a dropout."""
+        return add(residual, dropout(hidden, self.p))
 
 
 class Phi3(Positions):

@@ -8,6 +8,8 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import (
     GatedMLP,
@@ -18,7 +20,8 @@ from vramplan.replay.models.experts import (
     separate_experts,
 )
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import Attention, Llama, Rotary
+from vramplan.replay.models.llama import Block as LlamaBlock
+from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, words
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
@@ -94,33 +97,20 @@ class SparseMoeBlock:
         return add(output, shared)
 
 
-class Block:
+class Block(LlamaBlock):
     """Qwen2MoeDecoderLayer, Qwen3MoeDecoderLayer."""
 
-    attention: type[Attention] = Attention
     mixture: type[SparseMoeBlock] = SparseMoeBlock
 
     def __init__(
         self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor | None, rotary: Rotary
     ) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = self.attention(tape, recipe)
-        self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else self.mixture(tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.dense = dense
+        super().__init__(tape, recipe, mask, position_ids, rotary)
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    def feeds(self, tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor]:
+        """The experts; in a dense block a feed-forward layer."""
+        return GatedMLP(tape, recipe, recipe.shape.intermediate_size) if self.dense else self.mixture(tape, recipe)
 
 
 class QwenMoe(Llama):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Attention as LlamaAttention
+from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, in_tiles, words
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, words
 from vramplan.replay.models.windows import masks_of
-from vramplan.replay.operators.elementwise import add, dropout
+from vramplan.replay.operators.elementwise import dropout
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 
@@ -47,28 +48,12 @@ class MLP:
         return hidden
 
 
-class Block:
+class Block(LlamaBlock):
     """Starcoder2DecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
-        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
-        self.mlp = in_tiles(MLP, tape, recipe)
-        self.input_layernorm = LayerNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = LayerNorm(tape, "post_attention_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
-        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        residual = hidden
-        hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
-        hidden = add(residual, hidden)
-        residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
-        hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
-        return hidden
+    attention = Attention
+    norm = LayerNorm
+    feed_forward = MLP
 
 
 class Starcoder2(Llama):
