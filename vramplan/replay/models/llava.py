@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
+from vramplan.replay.observers import Outer, Sharding
 from vramplan.replay.operators.elementwise import gelu
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import linear_of_a_view, masked_scatter, rejoin, tokens_of_images
@@ -42,11 +43,16 @@ class Projector:
         return hidden
 
     def widen(self, features: Tensor) -> Tensor:
-        """The first layer: autocast copies the view that the features are, else it stays one."""
-        bias = self.linear_1.bias
-        if features.tape.autocast is not None or features.strides is None or bias is None or self.linear_1.adapter:
+        """The first layer: autocast copies the view that the features are, else it stays one.
+
+        So does DeepSpeed's function in the place of `F.linear`.
+        """
+        tape, weight, bias = features.tape, self.linear_1.weight, self.linear_1.bias
+        is_copied = tape.autocast is not None or tape.role(Sharding).linear_is_function
+        if is_copied or features.strides is None or bias is None or self.linear_1.adapter:
             return self.linear_1(features)
-        return linear_of_a_view(features, self.linear_1.weight, bias)
+        with Outer(features, own=(weight, bias)):  # one module of two operators
+            return linear_of_a_view(features, weight, bias)
 
 
 class Llava:
