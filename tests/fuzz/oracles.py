@@ -28,7 +28,7 @@ OVERRULED = (
     " is answered as ",
     " changes nothing",
     " is more than the ",
-    "most likely to fit: ",
+    "nothing surely fits: ",
     ", and fp32 is counted: ",
 )
 

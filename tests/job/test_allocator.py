@@ -213,12 +213,28 @@ def test_the_largest_micro_batch_is_no_smaller_than_one_that_is_proposed(job: di
 @pytest.mark.sweep
 def test_a_choice_is_not_tight_where_a_smaller_micro_batch_surely_fits() -> None:
     """Four sequences with sqrt(L) checkpoints are tight, and what was guessed from them was below one sequence."""
-    job = {"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate"}
-    four = {"micro_batch_size": 4, "gradient_accumulation_steps": 128, "activation_checkpointing": "sqrt"}
-    result, tight = answer(build_job(job)), answer(build_job(job | four))
+    result, tight = _of_gpt2_xl(34 << 30), _of_gpt2_xl(34 << 30, micro_batch_size=4)
     assert (result.verdict, tight.verdict) == ("fits", "tight")
-    assert result.recommended is not None
+    assert result.recommended.micro_batch_size is not None
     assert result.recommended.micro_batch_size < 4
+
+
+@pytest.mark.sweep
+def test_where_no_micro_batch_surely_fits_the_one_most_likely_to_is_chosen() -> None:
+    """Four sequences may have room too, and would be faster."""
+    result, four = _of_gpt2_xl(32 << 30), _of_gpt2_xl(32 << 30, micro_batch_size=4)
+    assert (result.verdict, four.verdict) == ("tight", "tight")
+    assert four.recommended.micro_batch_size == 4  # a plan, had it been asked for
+    assert result.recommended.micro_batch_size == 1
+    assert result.peak.device_bytes == min(row.device_bytes for row in result.alternatives) < four.peak.device_bytes
+    assert result.warnings[0].startswith("nothing surely fits")
+    assert not four.warnings[0].startswith("nothing surely fits")
+
+
+def _of_gpt2_xl(capacity_bytes: int, **keys: Any) -> FitResult:
+    pinned = {"activation_checkpointing": "sqrt"} if keys else {}
+    job = build_job({"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate", **keys, **pinned})
+    return answer(job._replace(gpu=job.gpu._replace(capacity_bytes=capacity_bytes)))
 
 
 def test_a_run_that_meets_no_limit_is_the_same_on_a_larger_device() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
-from vramplan.answers.remarks import assumed, decisive, of_the_safest, remarks
+from vramplan.answers.remarks import assumed, decisive, of_the_likeliest, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.catalog.gpus import list_gpus
 from vramplan.engines import imported
@@ -192,7 +192,7 @@ def describe(
     components = beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung)
     data, time, run = time_and_run(decision, host, total)
     limits = on_demand.limits_of(judged, run) if judged.length.has_limits else ()
-    safest = of_the_safest(decision)
+    likeliest = of_the_likeliest(decision)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -215,7 +215,7 @@ def describe(
         remedies=() if rung.verdict == FITS else None,
         assumptions=(*assumed(decision), *(() if time is not None else _without_time(judged))),
         warnings=(
-            *safest,
+            *likeliest,
             *remarks(decision, host, own_parameters(job, record)),
             *(limit.why for limit in limits if not limit.kept),
         ),
@@ -231,7 +231,7 @@ def describe(
         run=run,
         run_unknown=on_demand.why_no_run(judged) if time is None and judged.length != NO_LENGTH else None,
         limits=limits,
-        decisive=(*decisive(judged, rung, components), *safest),
+        decisive=(*decisive(judged, rung, components), *likeliest),
         data=data,
     )
     prints = wording_of(job).allocated_by

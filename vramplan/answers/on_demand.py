@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from vramplan.planner.devices import whole_sizes as whole_sizes
     from vramplan.planner.groups import process_groups as process_groups
     from vramplan.planner.narrowing import narrower as narrower
-    from vramplan.planner.remedies.trial import least_of as least_of
     from vramplan.planner.reserving import of_varied_lengths as of_varied_lengths
     from vramplan.planner.reserving import remarks as remarks
     from vramplan.planner.settle import with_largest as with_largest
@@ -46,7 +45,6 @@ MODULES = {
     ),
     "vramplan.planner.groups": ("process_groups",),
     "vramplan.planner.narrowing": ("narrower",),
-    "vramplan.planner.remedies.trial": ("least_of",),
     "vramplan.planner.reserving": ("of_varied_lengths", "remarks"),
     "vramplan.planner.settle": ("with_largest",),
     "vramplan.planner.staged": ("rows_of_stages",),

@@ -75,23 +75,13 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     )
 
 
-LITTLE = 100  # of the usable memory, a part that is not worth a word
-
-
-def of_the_safest(decision: Decision) -> tuple[str, ...]:
-    """Of a tight choice the one that needs least, which is the likeliest to come through."""
+def of_the_likeliest(decision: Decision) -> tuple[str, ...]:
+    """Of a tight run that leaves something open: that what was chosen is the likeliest to come through."""
     job, judge, choice = decision
-    rung = choice.rung
-    is_pinned = job.micro_batch_size is not None and job.activation_checkpointing is not None
-    if is_pinned or rung.verdict != TIGHT or not has_room(rung, judge.usable_bytes):
+    open_keys = [key for key in ("micro_batch_size", "activation_checkpointing") if getattr(job, key) is None]
+    if not open_keys or choice.rung.verdict != TIGHT or not has_room(choice.rung, judge.usable_bytes):
         return ()
-    least = on_demand.least_of(job, judge.replays)
-    saved = judge.footprint(rung.placement, rung.schedule).device - least.peak.device
-    if saved * LITTLE < judge.usable_bytes:
-        return ()
-    micro, steps = least.schedule.micro_batch_size, least.schedule.gradient_accumulation_steps
-    flags = f"--micro-batch {micro} --steps {steps} --checkpointing {least.strategy}"
-    return (f"most likely to fit: {flags}",)
+    return ("nothing surely fits: the plan is the choice most likely to",)
 
 
 def _of_masked_tokens(job: ResolvedJob) -> list[str]:
@@ -137,7 +127,7 @@ def _choices(job: ResolvedJob, choice: Choice) -> list[Assumption]:
         elif rung.verdict == FITS:
             why = f"the least recomputation among {rows} that fits"
         else:
-            why = f"none of {rows} fits for certain; the least recomputation among those that may fit"
+            why = f"none of {rows} fits for certain; the smallest peak among them is the likeliest to"
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:
         among = "that" if choice.accumulation.free else "that divides the global batch and"
@@ -146,7 +136,7 @@ def _choices(job: ResolvedJob, choice: Choice) -> list[Assumption]:
         elif rung.verdict == FITS:
             why = f"the largest {among} fits"
         else:
-            why = f"the largest {among} may fit; none fits for certain"
+            why = "none fits for certain; the smallest peak is the likeliest to"
         made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
     return made
 

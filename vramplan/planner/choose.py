@@ -6,7 +6,7 @@ from vramplan.planner.accumulation import OpenSchedules, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment, segments_in
 from vramplan.planner.judge import Judge, last_that_holds
-from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
+from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within, likeliest_schedule
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import ladder_of
 from vramplan.replay.models.capable import has_switch, no_checkpointing, reads_first_stack
@@ -83,7 +83,7 @@ def strategies_of(job: ResolvedJob) -> tuple[str, ...]:
 
 
 def best_rung(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Rung:
-    """A strategy at the largest exact micro-batch that fits, else that has room, else at the smallest one."""
+    """A strategy at the largest exact micro-batch that fits, else at the one that is the likeliest to."""
     if judge.waits_for_steps:
         return _piped_rung(judge, accumulation, strategy)
     if strategy == OPTIMAL:
@@ -121,14 +121,11 @@ def is_code(job: ResolvedJob, strategy: str) -> bool:
 
 
 def best_schedule(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Schedule:
-    """The exact schedule with the largest micro-batch that fits, else that has room, else with the smallest one."""
+    """The exact schedule with the largest micro-batch that fits, else the one that is the likeliest to."""
     if accumulation.micro is not None:
         return accumulation.smallest()  # there is no other
-    return (
-        largest_schedule_within(judge, accumulation, strategy, judge.limits.high, certain=True)
-        or largest_schedule_within(judge, accumulation, strategy, judge.limits.device)
-        or accumulation.smallest()
-    )
+    found = largest_schedule_within(judge, accumulation, strategy, judge.limits.high, certain=True)
+    return found or likeliest_schedule(judge, accumulation, strategy)
 
 
 def _piped_rung(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Rung:
@@ -136,18 +133,15 @@ def _piped_rung(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Run
     schedules = list(accumulation.schedules())
     few = [one for one in schedules if one.gradient_accumulation_steps < judge.steps_that_fill]
     many = schedules[len(few) :][::-1]  # the smallest micro-batch first
-    chosen = schedules[-1]
-    for figure in ("high", "device"):
 
-        def fits(schedule: Schedule, figure: str = figure) -> bool:
-            return _piped_figure(judge, strategy, schedule, figure) <= judge.usable_bytes
+    def fits(schedule: Schedule) -> bool:
+        return _piped_figure(judge, strategy, schedule, "high") <= judge.usable_bytes
 
-        found = next(filter(fits, few), None)
-        if found is None and many and fits(many[0]):
-            found = many[last_that_holds(lambda at: fits(many[at]), 0, len(many) - 1)]
-        if found is not None:
-            chosen = found
-            break
+    chosen = next(filter(fits, few), None)
+    if chosen is None and many and fits(many[0]):
+        chosen = many[last_that_holds(lambda at: fits(many[at]), 0, len(many) - 1)]
+    if chosen is None:
+        chosen = min((*few, schedules[-1]), key=lambda one: _piped_figure(judge, strategy, one, "device"))
     own = judge.at_steps(chosen.gradient_accumulation_steps)
     peak = own.footprint(strategy, chosen)
     largest = own.largest_micro_batch(strategy, chosen.accumulates, own.limits.device)
@@ -167,25 +161,25 @@ def _placed_rung(judge: Judge, accumulation: OpenSchedules) -> Rung:
     """The same for a strategy that is another one at each micro-batch."""
     from vramplan.planner.placements import fits, largest_micro_batch, place  # the search for checkpoints is large
 
-    def largest_schedule(limit_bytes: int, *, certain: bool = False) -> Schedule | None:
+    limit = judge.limits.high
+
+    def largest_certain() -> Schedule | None:
         if accumulation.free:
             assert accumulation.steps is not None
-            micro = largest_micro_batch(judge, accumulation.steps > 1, limit_bytes, certain=certain)
+            micro = largest_micro_batch(judge, accumulation.steps > 1, limit, certain=True)
             return accumulation.for_micro(micro) if micro else None
         most: int | None = None
         for schedule in accumulation.schedules():
             if schedule.accumulates and accumulation.micro is None:
                 if most is None:
-                    most = largest_micro_batch(judge, True, limit_bytes, certain=certain)
+                    most = largest_micro_batch(judge, True, limit, certain=True)
                 if schedule.micro_batch_size <= most:
                     return schedule
-            elif fits(judge, schedule, limit_bytes, certain=certain):
+            elif fits(judge, schedule, limit, certain=True):
                 return schedule
         return None
 
-    limits = judge.limits
-    certain = largest_schedule(limits.high, certain=True)
-    schedule = certain or largest_schedule(limits.device) or accumulation.smallest()
+    schedule = largest_certain() or accumulation.smallest()
     placement, peak, verdict = place(judge, OPTIMAL, schedule)
     largest = largest_micro_batch(judge, schedule.accumulates, judge.limits.device)
     return rung_of(judge, OPTIMAL, schedule, peak, verdict, largest, placement)

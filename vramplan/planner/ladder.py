@@ -48,18 +48,18 @@ def climb(
     usable_bytes: int,
     seconds: Callable[[Rung], float | None],
 ) -> Choice:
-    """The best of what fits, else of what is tight with room, else the smallest peak; `pinned`: only that strategy.
+    """The best of what fits; else the smallest peak, which is the likeliest to; `pinned`: only that strategy.
 
-    With room means that the likely figure is within the usable memory. `seconds` gives the time of a sample.
+    Of tight rungs one with room comes first: its likely figure is within the usable memory, and nothing else is short.
+    `seconds` gives the time of a sample.
     """
     open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
-    for group in (
-        [rung for rung in open_to_choice if rung.verdict == FITS],
-        [rung for rung in open_to_choice if has_room(rung, usable_bytes)],
-    ):
-        if group:
-            return best_of(group, ladder, accumulation, seconds)
-    return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+    certain = [rung for rung in open_to_choice if rung.verdict == FITS]
+    if certain:
+        return best_of(certain, ladder, accumulation, seconds)
+    likely = [rung for rung in open_to_choice if has_room(rung, usable_bytes)] or open_to_choice
+    least = min(rung.peak.device for rung in likely)
+    return best_of([rung for rung in likely if rung.peak.device == least], ladder, accumulation, seconds)
 
 
 def best_of(
@@ -92,6 +92,19 @@ def by_cost(rung: Rung) -> tuple[float, int, bool, bool]:
     Of one block sqrt is full, which is what the switch is called.
     """
     return rung.recomputed_fraction, -rung.schedule.micro_batch_size, rung.is_code, rung.strategy == "sqrt"
+
+
+def likeliest_schedule(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Schedule:
+    """The exact schedule with the least peak, which is the likeliest to fit; of equal ones the fastest.
+
+    It is that of the smallest micro-batch, but that a step without accumulation keeps no gradients, and that a larger
+    micro-batch may have the same peak, as where that is in the optimizer's step.
+    """
+    smallest = accumulation.smallest()
+    if accumulation.micro is not None:
+        return smallest
+    least = judge.held_bytes(strategy, smallest.micro_batch_size, smallest.accumulates)
+    return largest_schedule_within(judge, accumulation, strategy, least) or smallest
 
 
 def largest_schedule_within(

@@ -10,7 +10,15 @@ from __future__ import annotations
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, OpenSchedules, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge, last_between, last_that_holds
-from vramplan.planner.ladder import Choice, Rung, by_cost, climb, has_room, largest_schedule_within
+from vramplan.planner.ladder import (
+    Choice,
+    Rung,
+    by_cost,
+    climb,
+    has_room,
+    largest_schedule_within,
+    likeliest_schedule,
+)
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models.parts import takes_one
 from vramplan.replay.step import stands_for
@@ -76,13 +84,14 @@ def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung, *, surely:
         found = _at(judge, rung, rung.schedule)
         if found.verdict == FITS:
             return found
-    for figure in ("high",) if surely else ("high", "device"):
-        schedule = _largest(judge, accumulation, rung.strategy, figure)
-        if schedule is not None:
-            return _at(judge, rung, schedule)
+    schedule = _largest_certain(judge, accumulation, rung.strategy)
+    if schedule is not None:
+        return _at(judge, rung, schedule)
     if surely:
         return rung._replace(verdict=DOES_NOT_FIT)
-    return _at(judge, rung, accumulation.smallest())
+    smallest = _at(judge, rung, accumulation.smallest())
+    likeliest = _at(judge, rung, likeliest_schedule(judge, accumulation, rung.strategy))
+    return likeliest if likeliest.peak.device <= smallest.peak.device else smallest
 
 
 def _at(judge: Judge, rung: Rung, schedule: Schedule) -> Rung:
@@ -105,13 +114,12 @@ def with_largest(judge: Judge, rung: Rung) -> Rung:
     return rung._replace(largest_micro_batch_size=largest)
 
 
-def _largest(judge: Judge, accumulation: OpenSchedules, strategy: str, figure: str) -> Schedule | None:
-    """The largest exact schedule of which a figure is within the usable memory; None if there is none."""
+def _largest_certain(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Schedule | None:
+    """The largest exact schedule that fits for certain; None if there is none."""
+    figure = "high"
     if accumulation.free:
         one = accumulation.for_micro(1)
-        micro = _largest_within(judge, strategy, one, figure)
-        if figure == "high":
-            micro = _largest_that_lasts(judge, strategy, one, micro)
+        micro = _largest_that_lasts(judge, strategy, one, _largest_within(judge, strategy, one, figure))
         return accumulation.for_micro(micro) if micro else None
     below: int | None = judge.limits.device
     too_large: list[Schedule] = []
@@ -128,8 +136,7 @@ def _largest(judge: Judge, accumulation: OpenSchedules, strategy: str, figure: s
     # what is left below one that is too much was guessed from it, so the guess may have left out some that fit
     if found is None and too_large and (smallest := accumulation.smallest()) not in too_large:
         found = smallest if _below(judge, strategy, smallest, figure) is None else None
-    if figure == "high":
-        found = _larger_that_lasts(judge, strategy, accumulation, found)
+    found = _larger_that_lasts(judge, strategy, accumulation, found)
     if found is None:
         return None
     least = too_large[-1].micro_batch_size if too_large else found.micro_batch_size

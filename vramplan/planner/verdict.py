@@ -75,10 +75,9 @@ def _is_hopeless(judge: Judge, accumulation: OpenSchedules, strategy: str, seen:
     single = seen.get("full") if strategy in SEVERAL else None
     if single is None or not has_room(single, judge.usable_bytes):
         return False
-    micro = single.schedule.micro_batch_size
     if single.verdict == FITS:
-        return most(limits.high) <= micro
-    return most(limits.high) < least and most(limits.device) <= micro
+        return most(limits.high) <= single.schedule.micro_batch_size
+    return most(limits.high) < least and most(single.peak.allocated + single.peak.stranded - 1) < least
 
 
 def _is_saturated(rung: Rung, seconds: Callable[[Rung], float | None]) -> bool:
