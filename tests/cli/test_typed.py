@@ -279,7 +279,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     [
         (("gpt2", "v10"), "did you mean v100"),
         (("gpt2", "colab"), "--gpu t4"),
-        (("gpt2", "k80", "--lora"), "--gpu '24 GiB'"),
+        (("gpt2", "c2075", "--lora"), "--gpu '24 GiB'"),
         (("gpt2", "v10", "-g", "t4"), "a GPU is given as --gpu v10"),
         ((*PLAIN, "--deepspeed", "ds_config.json"), "give the file itself"),
         (("gpt2", "M3", "Max"), "Apple's GPUs are not modelled"),
@@ -321,7 +321,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "t4", "h100"), "vramplan compare -m gpt2 -g G,h100"),
         (("gpt2", "gpt2-medium", "t4"), "vramplan compare -m gpt2,gpt2-medium -g G"),
         (("gpt2", "and", "bert-base", "-g", "h100"), "leave 'and' out"),
-        (("gpt2", "GTX 1660 Ti"), "there is no GPU profile 'GTX 1660 Ti'"),
+        (("gpt2", "GTX 1690 Ti"), "there is no GPU profile 'GTX 1690 Ti'"),
         ((*PLAIN, "--task", "ner"), "the task belongs to the model"),
         ((*PLAIN, "--torchtitan"), "--runtime torchtitan"),
         ((*PLAIN, "--galore"), "--optimizer galore"),

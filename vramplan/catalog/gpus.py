@@ -48,8 +48,8 @@ def list_gpus(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) ->
 _MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)
 
 
-# the size of a card behind its name
-_SIZE = re.compile(r"(?<=\S)[\s_-]+\(?(\d+)\s?(gi?b|g)\)?$", re.IGNORECASE)
+# the size of a card behind its name, or inside it as in `H100 80GB PCIe`
+_SIZE = re.compile(r"(?<=\S)[\s_-]+\(?(\d+)\s?(gi?b|g)\)?(?=[\s_-]|$)", re.IGNORECASE)
 
 
 def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
@@ -60,7 +60,11 @@ def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
         rest = rest[maker.end() :]
         found = locate.find("gpus", rest, dirs, load_gpu_profile)
     size = _SIZE.search(rest) if found is None else None
-    return found if size is None else _of_its_size(rest[: size.start()], int(size[1]), dirs)
+    if size is None:
+        return found
+    bare = rest[: size.start()] + rest[size.end() :]
+    found = _of_its_size(bare, int(size[1]), dirs)
+    return found or locate.find("gpus", f"{bare} {size[1]}GB", dirs, load_gpu_profile)
 
 
 def _of_its_size(name: str, size: int, dirs: Sequence[Path]) -> GpuProfile | None:

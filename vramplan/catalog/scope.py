@@ -79,9 +79,12 @@ TPU = "TPUs are not modelled: XLA plans memory for the whole program, and no cac
 GAUDI = "Gaudi is not modelled: its graph compiler plans memory, and no CUDA allocator serves it"
 INTEL = "Intel's GPUs are not modelled: the allocator and the context of PyTorch's XPU backend are not known here"
 RADEON = (
-    "Radeon cards are not modelled, AMD's Instinct MI100 to MI355X are; a size such as '24 GiB' gives an estimate "
-    "with the context of an NVIDIA card"
+    "AMD's APUs and Radeon cards are not modelled, its Instinct MI100 to MI355X are; a size such as '24 GiB' gives an "
+    "estimate with the context of an NVIDIA card"
 )
+_OLD = "a size such as '12 GiB' with --precision fp32 --attention efficient gives an estimate"
+MAXWELL = f"Maxwell cards have no profile, and only builds of PyTorch for CUDA 12.6 and before run on them; {_OLD}"
+KEPLER = f"Kepler cards have no profile, and neither CUDA 12 nor present builds of PyTorch run on them; {_OLD}"
 TRAINIUM = "Trainium and Inferentia are not modelled: the Neuron compiler plans their memory"
 
 GPUS = (
@@ -93,8 +96,14 @@ GPUS = (
     Scope(r"(intel-?)?(habana.*|gaudi.*|hpu.*)", GAUDI),
     Scope(r"(intel.*|arc-?[ab]\d+.*|arc|xpu|max-?1[15]\d\d.*|ponte-?vecchio.*|flex-?1[47]0.*|b5[78]0|a7[57]0)", INTEL),
     Scope(
-        r"(amd-?)?(radeon.*|(rx-?)?[5-9]\d\d\d-?xtx?|rx-?[5-9]\d\d\d.*|w[67][689]00.*|rdna.*|vega.*|strix.*)", RADEON
+        r"(amd-?)?(radeon.*|(rx-?)?[5-9]\d\d\d-?xtx?|rx-?[5-9]\d\d\d.*|w[67][689]00.*|rdna.*|vega.*|strix.*|ryzen.*"
+        r"|80[56]0s|(instinct-?)?mi-?(6|8|25|50|60)(-\d+gb)?)",
+        RADEON,
     ),
+    Scope(
+        r"(nvidia-)?((geforce-)?gtx-?)?(9[5-8]0(-?ti)?m?)(-\d+gb)?|(nvidia-)?(tesla-)?m(4|6|40|60)(-\d+gb)?", MAXWELL
+    ),
+    Scope(r"(nvidia-)?(tesla-)?k(10|20|40|80)[cmx]?(-\d+gb)?|((geforce-)?gtx-?)?7[5-8]0(-?ti)?", KEPLER),
     Scope(r"(aws-?)?(trn\d.*|inf\d.*|trainium.*|inferentia.*)", TRAINIUM),
     Scope(
         r"(.*\bmig\b.*|.*\d+g\.\d+gb(\+.*)?)",
