@@ -279,7 +279,10 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     [
         (("gpt2", "v10"), "did you mean v100"),
         (("gpt2", "colab"), "--gpu t4"),
-        (("gpt2", "c2075", "--lora"), "--gpu '24 GiB'"),
+        (("gpt2", "nosuchcard", "--lora"), "--gpu '24 GiB'"),
+        (("largest", "4090"), "vramplan compare -m qwen3-0.6b,qwen3-1.7b,qwen3-4b,"),
+        (("biggest", "24gb", "--qlora"), "vramplan compare -m qwen3-0.6b,"),
+        (("-m", "largest model", "-g", "4090"), "vramplan compare -m qwen3-0.6b,"),
         (("gpt2", "v10", "-g", "t4"), "a GPU is given as --gpu v10"),
         ((*PLAIN, "--deepspeed", "ds_config.json"), "give the file itself"),
         (("gpt2", "M3", "Max"), "Apple's GPUs are not modelled"),

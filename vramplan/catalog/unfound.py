@@ -28,6 +28,11 @@ _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
 OF_ALL = f"vramplan compare -g {EVERY_GPU} looks at every GPU whose rent is published, and names the cheapest that fits"
+ASKS_FOR_A_MODEL = re.compile(
+    r"(the-)?(largest|biggest|max(imum)?|best|any|all|every|which|what|smallest)(-?(models?|llms?|one|size))?"
+)  # in the place of a model
+SIZES_OF_ONE_FAMILY = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b")
+OF_SEVERAL = f"which of several models fit: vramplan compare -m {','.join(SIZES_OF_ONE_FAMILY)} -g GPU"
 NEARLY_A_SIZE = re.compile(r"\s*[-+\d.,_e]+\s*[kmgt]i?b\s*", re.IGNORECASE)
 NEAR_FAMILY = 0.7  # as the beginnings of two models of one kind: llama and lama, gemma and gema
 NEAR_WORD = 0.75  # as of `all` and a word with a letter more or less
@@ -46,6 +51,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = "a size is digits and a unit, as in '24 GiB'"
     if kind in ("gpus", "models") and "," in name:
         hint = "`vramplan compare` takes a list"
+    if kind == "models" and ASKS_FOR_A_MODEL.fullmatch(slug(name)):
+        hint = OF_SEVERAL
     hint = hint or out_of(kind, name) or (OF_ALL if kind == "gpus" and slug(name) in ASKS_FOR_ANY else None)
     if hint is None and len(name) <= LONGEST:
         word, named = slug(name), _named_by_words(by_name)
