@@ -240,6 +240,12 @@ def test_what_is_said_where_nothing_can_be_ranked() -> None:
     assert "no number of these GPUs" not in wrong.out
 
 
+def test_a_list_may_stand_behind_an_option_in_short() -> None:
+    found = compared("gpt2", "4xa100", "--zero", "2,3")
+    assert [cell["options"] for cell in found["cells"]] == [{"sharding": "zero2"}, {"sharding": "zero3"}]
+    assert [cell["error"] for cell in found["cells"]] == [None, None]
+
+
 def test_a_run_on_more_and_more_devices() -> None:
     document = compared("-m", "gpt2-xl", "-g", "a100", "--sharding", "ddp", "--to", "8", command="scale")
     cells = document["cells"]
@@ -258,6 +264,10 @@ def test_a_run_on_more_and_more_devices() -> None:
     assert [[cell["devices"] for cell in one["cells"]] for one in up_to] == [[1], [1, 2, 4, 8, 12]]
     counted = compared("-m", "gpt2", "-g", "4xa100", command="scale")
     assert [cell["devices"] for cell in counted["cells"]] == [1, 2, 4]
+    for last in ("--gpus", "--to"):  # the number before the GPU is the first then
+        both = compared("-m", "gpt2", "-g", "4xa100", last, "12", command="scale")
+        assert [cell["devices"] for cell in both["cells"]] == [4, 8, 12]
+    assert "4 GPUs are more than the last number, 2" in refused("scale", "gpt2", "4xa100", "--gpus", "2").err
     large = compared("-m", "llama-3.1-8b", "-g", "a100-80gb", "--gpus", "8,16", command="scale")
     assert large["cells"][0]["verdict"] == "fits"
     assert "8 GPUs fit with fsdp, the fewest that were asked about" in large["advice"]

@@ -87,7 +87,7 @@ def scale(
 ) -> None:
     """Puts the same run on 1, 2, 4, ... GPUs: what each adds, what it costs, and where to stop.
 
-    --gpus names the counts instead; a single number is the last of them.
+    --gpus names the counts instead; a single number is the last of them, and one before the GPU then the first.
     Several GPUs share the states by FSDP unless --sharding says otherwise, and those of a file as the file says.
     The file is one of a training program, or a job of a job file; options replace what it says.
     Each row is the answer of `fit`. Programs may train other number formats on one GPU, and the output says so.
@@ -95,6 +95,7 @@ def scale(
     \b
     Examples:
       vramplan scale -m llama-3.1-8b -g h100 --to 64
+      vramplan scale llama-3.1-8b 8xh100 --gpus 64
       vramplan scale -m gpt2-xl -g a100 --sharding ddp --gpus 1,2,3,4 --tokens 10B
       vramplan scale axolotl.yaml -g a100-80gb --to 16
 

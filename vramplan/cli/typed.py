@@ -280,6 +280,10 @@ class WordsReader:
             if _is_file(file):
                 self.words = self.words if given is not None else self.words[1:]
                 return [TypedOption(self.declared["--config"], spelling, file, "--config")]
+            if _FILE.search(file):
+                stage = _STAGE.search(file)
+                instead = f"; or --zero {stage[1]}, which its name says" if stage else ""
+                self.context.fail(f"{spelling}: there is no file {file!r} (name it with its folder{instead})")
         other = other_names(self.command).get(plain)
         if other is not None:
             read = self._of(self.declared[other], spelling, other, given)
@@ -397,7 +401,7 @@ class WordsReader:
     def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[TypedOption]:
         """The options that a shortcut stands for."""
         return [
-            TypedOption(self.declared[option], spelling, meaning.replace("{}", value), option, True, is_weak)
+            TypedOption(self.declared[option], spelling, _each(meaning, value), option, True, is_weak)
             for option, meaning in zip(means[::2], means[1::2], strict=True)
         ]
 
@@ -428,6 +432,11 @@ _FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|ipynb|txt|a
 STDIN = ("-", "/dev/stdin")  # the names in vramplan.catalog.text, which is not loaded for an option
 
 
+def _each(meaning: str, value: str) -> str:
+    """The meaning of a value, or of each of a list: of `--zero 2,3` it is zero2,zero3."""
+    return ",".join(meaning.replace("{}", one) for one in value.split(",")) if "{}" in meaning else meaning
+
+
 def _is_file(word: str) -> bool:
     """Whether a word names a file that is there, or standard input."""
     if word in STDIN:
@@ -443,6 +452,7 @@ TIMES = ("x", "*", "\u00d7")
 HELPS = ("--help", "-h")
 WITH_A_FILE = ("--deepspeed", "--deepspeed-config", "--ds-config", "--config-file", "--accelerate-config", "--yaml")
 """Options of training programs whose value may be a file, which stands for itself here."""
+_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage[-_]?)?([123])")  # in the name of a file
 YES = "true"
 ALL = "all"  # of compare: each GPU whose rent is published
 SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter

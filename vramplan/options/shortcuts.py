@@ -50,6 +50,7 @@ SHORTCUTS = (
         ADAPTERS,
         True,
     ),
+    _switch(("--use-peft", "--peft"), ("--adapter", "lora"), ADAPTERS),
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
     _switch(("--4bit", "--load-in-4bit", "--4-bit", "--q4", "--use-4bit"), ("--quantization", "4bit"), ADAPTERS),
     _switch(("--8bit", "--load-in-8bit", "--8-bit", "--q8"), ("--quantization", "8bit"), ADAPTERS),
@@ -110,6 +111,7 @@ SHORTCUTS = (
         metavar="TASK",
         value=r"(?:text[-_]|sequence[-_])?classification|seq(?:uence)?[-_]cls|cls",
     ),
+    _switch(("--use-distributed-optimizer",), ("--sharding", "distributed-optimizer"), TUNING),
     Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),
     Shortcut(
         ("--zero", "--zero-stage", "--deepspeed-stage"),

@@ -147,10 +147,11 @@ def scale(
     name = table.find("parallel.data").parameter
     rest = {one: value for one, value in given.items() if value is not None and one != name}
     gpu = table.find("gpu").parameter
-    several = counted(rest.get(gpu))
-    if several is not None and to is None and given.get(name) is None:  # `8xh100` has the last number, of all GPUs
-        to, rest[gpu] = max(1, several[0] // _replica(rest)), several[1]
-    counts, folders = _counts(given.get(name), to), _folders(profiles)
+    several, least = counted(rest.get(gpu)), 1
+    if several is not None:  # `8xh100` has the last number, of all GPUs; or the first, where another is the last
+        own, rest[gpu] = max(1, several[0] // _replica(rest)), several[1]
+        to, least = (own, 1) if to is None and given.get(name) is None else (to, own)
+    counts, folders = _counts(given.get(name), to, least), _folders(profiles)
     first = {**rest, name: str(counts[0])}
     if asked is not None:
         job_of = _varied_files(asked, folders, first)
@@ -225,10 +226,13 @@ def _replica(given: Mapping[str, Any]) -> int:
     return prod(int(one) for one in degrees if one.isdecimal() and int(one))  # others are told where jobs are read
 
 
-def _counts(listed: str | None, to: int | None) -> list[int]:
-    """The numbers of GPUs: those of a list, else 1, 2, 4, ... up to the one number that is given, which is the last."""
+def _counts(listed: str | None, to: int | None, least: int) -> list[int]:
+    """The numbers of GPUs: those of a list, else 1, 2, 4, ... up to the one number that is given, which is the last.
+
+    `least` is where these begin.
+    """
     if listed is None:
-        return _doubled(to or MOST_GPUS)
+        return _doubled(to or MOST_GPUS, least)
     if to is not None:
         raise UsageError("--gpus names the counts already", key="--to", hint="leave one of the two out")
     parts = [part.strip() for part in listed.split(",")]
@@ -236,11 +240,17 @@ def _counts(listed: str | None, to: int | None) -> list[int]:
         raise UsageError(
             f"{listed!r} is no list of numbers of GPUs", key="--gpus", hint="as in 1,2,4,8; --to N ends at it"
         )
-    return _doubled(int(parts[0])) if len(parts) == 1 else sorted({int(part) for part in parts})
+    return _doubled(int(parts[0]), least) if len(parts) == 1 else sorted({int(part) for part in parts})
 
 
-def _doubled(most: int) -> list[int]:
-    return [*(2**power for power in range((most - 1).bit_length())), most]
+def _doubled(most: int, least: int) -> list[int]:
+    if least > most:
+        hint = f"the number before the GPU is the first of them: leave it out, or go beyond {least}"
+        raise UsageError(f"{least} GPUs are more than the last number, {most}", key="--gpus", hint=hint)
+    found = [least]
+    while found[-1] * 2 < most:
+        found.append(found[-1] * 2)
+    return found if most == least else [*found, most]
 
 
 def values_of(name: str, value: Any) -> list[Any]:
