@@ -163,6 +163,17 @@ def test_fp8_under_fsdp_is_of_fp32_shards() -> None:
     assert job("llama-3.1-8b", "h100", precision="fp8", parallel={"data": 8, "sharding": "zero2"}).precision == "fp8"
 
 
+def test_weights_in_four_bits_are_quantized_twice_under_unsloth() -> None:
+    """unslothai/unsloth, unsloth/models/llama.py and vision.py: `bnb_4bit_use_double_quant = True`."""
+    for written in ("nf4", "4bit"):
+        made = job("llama-3.1-8b", runtime="unsloth", adapter={"kind": "lora"}, quantization=written)
+        assert made.quantization == "nf4-double"
+        told = [one for one in made.assumptions if one.key == "quantization"]
+        assert [one.value for one in told] == ["nf4-double"]
+    assert job("llama-3.1-8b", adapter={"kind": "lora"}, quantization="4bit").quantization == "nf4"
+    assert job("llama-3.1-8b", runtime="unsloth", adapter={"kind": "lora"}).quantization is None
+
+
 def test_unsloth_has_adapters_on_every_layer_and_functions_for_them() -> None:
     """unslothai/unsloth, unsloth/models/llama.py, FastLlamaModel.get_peft_model and patch_peft_model."""
     adapter = job("llama-3.1-8b", runtime="unsloth", **QLORA).adapter

@@ -139,6 +139,8 @@ class JobBehaviour:
 
     # Weights in 4 bits
 
+    four_bits: tuple[str, str] | None = None  # what its nf4 weights are whatever the job calls them, and why
+
     def no_bitsandbytes(self, model: ModelShape) -> str | None:
         """Whose the quantized weights are, where they are not those of bitsandbytes."""
         return None

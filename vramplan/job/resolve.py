@@ -158,6 +158,11 @@ class _ReplayResolver(Resolver):
             model = self._in_code(model, runtime)
             if self.written is not None and model.engine is None:  # other programs convert a checkpoint that is whole
                 on_demand.as_written(self, self.written)
+        own_bits = under(runtime).four_bits
+        if own_bits is not None and raw.quantization == "nf4":
+            raw.quantization = own_bits[0]
+            self.assumptions = [one for one in self.assumptions if one.key != "quantization"]  # of its spelling
+            self.assume("quantization", *own_bits)
         if model is not None and runtime is not None and raw.transformers_version is not None:
             model = on_demand.as_released(self, model, runtime)
         if model is not None and runtime is not None and raw.litgpt_version is not None:

@@ -127,6 +127,14 @@ def test_more_micro_batches_in_flight_hold_more() -> None:
     assert in_flight[0] > in_flight[1] > in_flight[2] > 0
 
 
+def test_fp8_of_a_model_that_torchtitan_has_no_code_of_is_not_answered_with_torchtitan() -> None:
+    keys = {"gpu": "h100", "runtime": "torchtitan", "precision": "fp8", "parallel": {"data": 2}}
+    with pytest.raises(InputError) as error:
+        build_job({"model": "llama-3.2-1b", **keys})
+    assert "none of llama-3.2-1b, as it has tied embeddings" in str(error.value)
+    assert "--runtime torchtitan" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -47,7 +47,12 @@ class TitanJob(JobBehaviour):
     ) -> None:
         """Its own models have them; what else they need is checked in the resolved job."""
         if model.engine is None:
-            super().check_sharded_float8(resolver, model, gpu, sequence_length)
+            others = (("tied embeddings", model.tied_embeddings), ("a window", model.sliding_window is not None))
+            why = [word for word, has in (*others, ("biases", model.qkv_bias or model.mlp_bias)) if has]
+            has = f", as it has {' and '.join(why)}" if why else ""
+            message = f"torchtitan has products in fp8 in its own code of models, and none of {model.name}{has}"
+            hint = "fsdp-bf16; or a model that torchtitan has, such as llama-3.1-8b"
+            resolver.fields.refuse("precision", message, hint=hint)
 
     def sharing_devices(self, resolver: Resolver) -> int:
         """FSDP's mesh is the devices that share the data and those that share a sequence together."""

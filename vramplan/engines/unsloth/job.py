@@ -16,7 +16,11 @@ UPPER = "Unsloth's own kernels are not replayed, but for those of LoRA: the answ
 
 
 class UnslothJob(JobBehaviour):
-    """Says that the figures are an upper estimate."""
+    """Says that the figures are an upper estimate.
+
+    Source: unslothai/unsloth 015bdef0, unsloth/models/llama.py, FastLlamaModel.from_pretrained (`bnb_config`); the same
+    in vision.py.
+    """
 
     adapter_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # get_peft_model
     adapter_rank = 16
@@ -24,6 +28,7 @@ class UnslothJob(JobBehaviour):
     scales_fp16 = True  # the Trainer's
     fuses_adapters = True  # kernels/fast_lora.py
     has_own_attention = True  # models/llama.py: xformers, or keys and values that are expanded
+    four_bits = ("nf4-double", "Unsloth quantizes the scales too (bnb_4bit_use_double_quant)")
 
     def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """The job with a note of what is not replayed."""
