@@ -64,7 +64,21 @@ def test_the_winner_is_that_of_trying_everything() -> None:
         if result.verdict == "fits" and result.time is not None:
             best = max(best, result.time.samples_per_second)
     assert document["combinations"] == document["candidates"] == count
-    assert document["plans"][document["fastest"]]["samples_per_second"] == best
+    assert document["plans"][0]["samples_per_second"] == best
+    fastest = document["plans"][document["fastest"]]
+    near = [plan for plan in document["plans"] if plan["samples_per_second"] * 1.05 >= best]
+    assert fastest in near
+    assert fastest["complexity"] == min(plan["complexity"] for plan in near)
+
+
+def test_a_plan_that_is_faster_by_less_than_rates_are_off_by_is_not_called_the_fastest() -> None:
+    words = ("-m", "gpt2-xl", "-g", "t4", "--seq", "256", "--checkpointing", "none,full", "--exclude", "compile")
+    document = planned(*words)
+    first, fastest = document["plans"][0], document["plans"][document["fastest"]]
+    assert first["samples_per_second"] > fastest["samples_per_second"] >= first["samples_per_second"] / 1.05
+    assert first["complexity"] > fastest["complexity"]
+    assert document["ladder"][-1]["device_bytes"] == fastest["device_bytes"]
+    assert " ".join(run("plan", *words).out.split()).startswith(f"fastest {fastest['flags']}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
@@ -357,8 +371,9 @@ def test_the_memory_of_the_host_is_looked_at_and_told() -> None:
     found = planned(*words)
     assert found["axes"]["offload"] == ["-", "optimizer", "parameters,optimizer"]
     winner = found["plans"][found["fastest"]]
-    assert winner["options"]["offload"] == "parameters,optimizer"
-    typed = fit(model="gpt2-xl", gpu="t4", activation_checkpointing="full", offload=["parameters", "optimizer"])
+    assert found["plans"][0]["options"]["offload"] == "parameters,optimizer"
+    assert winner["options"]["offload"] == "optimizer"  # nobody can tell which of the two is faster
+    typed = fit(model="gpt2-xl", gpu="t4", activation_checkpointing="full", offload=["optimizer"])
     assert typed.host is not None
     assert winner["host_bytes"] == typed.host.node_bytes
     assert f"{-(-winner['host_bytes'] // 2**30)} GiB on the host" in run("plan", *words).out

@@ -30,11 +30,12 @@ COMPLEXITY = {
     "checkpointing": {"none": 0, "full": 1, "selective": 1, "selective-op": 2, "sqrt": 2, "every": 2, "optimal": 2},
     "attention": dict.fromkeys(ATTENTIONS, 1),
     "loss": {"fused": 1},
-    "offload": {"optimizer": 2, "parameters,optimizer": 2},
+    "offload": {"optimizer": 2, "parameters,optimizer": 3},
     "compile": {"true": 1},
 }
-"""How much each choice asks of a person: 0 is the plain script, 1 a switch, 2 code or another program. A degree of
-tensor, context or expert parallelism above 1 counts 2, one of a pipeline 3."""
+"""How much each choice asks of a person: 0 is the plain script, 1 a switch, 2 code or another program, and 3 where the
+weights are on the host too. A degree of tensor, context or expert parallelism above 1 counts 2, one of a pipeline 3.
+"""
 DEGREES = {"tensor": 2, "context": 2, "pipeline": 3, "expert": 2}
 EXPERT = "expert"  # within the replicas
 

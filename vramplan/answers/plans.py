@@ -13,6 +13,7 @@ from vramplan.answers.candidates import COMPLEXITY, DEGREES, PLAIN, families_of
 from vramplan.answers.compared import Keys
 from vramplan.answers.walk import Walk, is_plan, rate_of
 from vramplan.errors import UsageError
+from vramplan.planner.ladder import CLEARLY
 from vramplan.planner.time.rates import rates_of
 from vramplan.results.plans import Bought, Plan, Search
 from vramplan.values.job import ResolvedJob
@@ -65,14 +66,14 @@ def searched(
         try:
             if complete:
                 _settle(plans, asked, _front, processes)
-            ladder = _ladder(plans[0], asked) if plans else ()
+            ladder = _ladder(plans[_fastest(plans)], asked) if plans else ()
         except KeyboardInterrupt:
             complete = False
     nearest = walk.nearest
     if nearest is not None:
         nearest = nearest._replace(is_estimated=asked.is_estimated(nearest.cell))
     front = _front(plans)
-    kept = {*range(MOST_PLANS), *front, *(() if not plans else (_simplest(plans),))}
+    kept = {*range(MOST_PLANS), *front, *(() if not plans else (_fastest(plans), _simplest(plans)))}
     places = [place for place in range(len(plans)) if place in kept]
     at = {place: number for number, place in enumerate(places)}
     return Search(
@@ -87,7 +88,7 @@ def searched(
         complete=complete,
         fits=len(found),
         plans=tuple(plans[place] for place in places),
-        fastest=0 if plans else None,
+        fastest=at[_fastest(plans)] if plans else None,
         simplest=at[_simplest(plans)] if plans else None,
         front=tuple(at[place] for place in front),
         ladder=ladder,
@@ -136,7 +137,7 @@ def _rank(plan: Plan) -> tuple[float, int, str]:
 
 def _shown(found: Sequence[Plan]) -> tuple[int, ...]:
     """Places of the plans that a person looks at first."""
-    return (*range(min(SETTLED, len(found))), _simplest(found), *_front(found)[-SETTLED:])
+    return (*range(min(SETTLED, len(found))), _fastest(found), _simplest(found), *_front(found)[-SETTLED:])
 
 
 def _settle(
@@ -174,10 +175,18 @@ def _is_pinned(plan: Plan) -> bool:
     return "--micro-batch" in plan.flags
 
 
+def _fastest(plans: Sequence[Plan]) -> int:
+    """The place of the least complex one among those that no rate can tell from the first: it is not clearly faster."""
+    return _least_complex(plans, rate_of(plans[0]) / CLEARLY)
+
+
 def _simplest(plans: Sequence[Plan]) -> int:
     """The place of the least complex one among those that are nearly as fast as the first."""
-    most = rate_of(plans[0])
-    near = [place for place, plan in enumerate(plans) if rate_of(plan) >= (1 - WITHIN) * most]
+    return _least_complex(plans, (1 - WITHIN) * rate_of(plans[0]))
+
+
+def _least_complex(plans: Sequence[Plan], least_rate: float) -> int:
+    near = [place for place, plan in enumerate(plans) if rate_of(plan) >= least_rate]
     return min(near, key=lambda place: (plans[place].complexity, place))
 
 

@@ -21,7 +21,10 @@ from vramplan.version import __version__
 
 SHOWN = 8
 NONE_FITS = "no plan fits: `vramplan fit` with the same options says what is missing, and what would make it fit"
-LEGEND = "F the fastest, S the simple one, * on the front: no other plan needs less memory and is as fast"
+LEGEND = (
+    "F the fastest: the least complex within 5 %, which rates are off by; S the simple one; * on the front: no other "
+    "plan needs less memory and is as fast"
+)
 COMPOSED = ", ~ has techniques that were never traced together"
 MARK, OPTIONS = Column(""), Column("options", fluid=True)
 FIGURES = (Column("GiB", right=True), Column("batch", right=True, drop=2))
@@ -105,7 +108,7 @@ def summary(answer: Search) -> list[str]:
     if answer.simplest is not None and answer.simplest != answer.fastest:
         said.insert(1, f"simple   {_words(answer.plans[answer.simplest])}")
     elif answer.simplest is not None:
-        said.insert(1, "simple   the same: nothing simpler is within 10 % of it")
+        said.insert(1, "simple   the same: nothing simpler is within 10 % of the highest rate")
     return said
 
 
@@ -141,8 +144,7 @@ def _words(plan: Plan) -> str:
 def _places(answer: Search) -> list[int]:
     """The first plans, the simple one and the front, the fastest first."""
     wanted = {*range(min(SHOWN, len(answer.plans))), *answer.front[-SHOWN:]}
-    if answer.simplest is not None:
-        wanted.add(answer.simplest)
+    wanted |= {place for place in (answer.fastest, answer.simplest) if place is not None}
     return sorted(wanted)
 
 

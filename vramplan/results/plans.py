@@ -52,7 +52,7 @@ class Search(NamedTuple):
     fits: int  # of which the answer has the fastest, those on the front and the simple one
     complete: bool  # False: it was interrupted
     plans: tuple[Plan, ...]
-    fastest: int | None  # places in `plans`
+    fastest: int | None  # places in `plans`: the least complex of those that rates cannot tell from the first
     simplest: int | None  # the least complex within 10 % of the fastest
     front: tuple[int, ...]  # that no other plan beats in both memory and rate, the smallest first
     ladder: tuple[Bought, ...]  # from the plain script to the fastest plan

@@ -123,7 +123,8 @@ def plan(
 
     found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100, usable())
     while emission is not None:
-        tried = [(plan.flags, answer_of(plan.cell)) for plan in found.plans]
+        places = sorted(range(len(found.plans)), key=lambda place: place != found.fastest)
+        tried = [(found.plans[place].flags, answer_of(found.plans[place].cell)) for place in places]
         try:
             named("vramplan.cli.runs.emit:first_of")(tried, emission.of(given, folders, asked), folders)
             break
