@@ -165,6 +165,8 @@ def test_a_tensor_of_any_block_is_that_of_the_block() -> None:
 @pytest.mark.sweep
 def test_a_part_of_a_name_is_enough_where_it_names_one_tensor() -> None:
     assert explained(*XL, "--tensor", "softmax")["tensor"]["name"] == "causal_lm_loss.log_softmax"
+    for called in ("logits", "lm_head"):
+        assert explained(*XL, "--tensor", called)["tensor"]["name"] == "times_head.mm"
     assert explained(*XL, "--tensor", "c_fc.weight")["tensor"]["name"] == "block.24.mlp.c_fc.weight"
     assert explained(*XL, "--block", 5, "--tensor", "c_fc.addmm")["tensor"]["name"] == "block.5.mlp.c_fc.addmm"
 

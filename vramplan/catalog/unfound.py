@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.instances import instance_named, instance_names
-from vramplan.catalog.locate import LABELS, Kind, aliases_by_name, files, slug
+from vramplan.catalog.locate import LABELS, Kind, aliases_by_name, files, shipped_called, slug
 from vramplan.catalog.model_names import BASES
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
@@ -24,6 +24,7 @@ NODES_OF_NVIDIA, GPUS_OF_A_NODE = ("dgx", "hgx"), "8"  # as most of them are sol
 MOST_PARTS = 8  # of a name in which that of a GPU is looked for
 LISTS = "lists all"
 FEW = 16  # names that a hint lists in full
+_SIZE = re.compile(r"(?<![\w.])(\d+)\s?gi?b(?!\w)", re.IGNORECASE)
 _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
@@ -51,6 +52,7 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = "a size is digits and a unit, as in '24 GiB'"
     if kind in ("gpus", "models") and "," in name:
         hint = "`vramplan compare` takes a list"
+    hint = hint or (_of_another_size(name) if kind == "gpus" else None)
     if kind == "models" and ASKS_FOR_A_MODEL.fullmatch(slug(name)):
         hint = OF_SEVERAL
     hint = hint or out_of(kind, name) or (OF_ALL if kind == "gpus" and slug(name) in ASKS_FOR_ANY else None)
@@ -113,6 +115,15 @@ def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:
     family = [one for one in instance_names(dirs) if _FAMILY.split(one.lower())[0] == _FAMILY.split(name.lower())[0]]
     near = near_matches(name, family, NEAR) if len(name) <= LONGEST else None
     return None if near is None else " ".join(filter(None, (near, out_of("gpus", name))))
+
+
+def _of_another_size(name: str) -> str | None:
+    """What to write for a card that there is, and not with that memory: `rtx 4090 48gb`."""
+    for size in _SIZE.finditer(name):
+        card = shipped_called("gpus", (name[: size.start()] + name[size.end() :]).strip(" -_"))
+        if card is not None:
+            return f"of {card} there is no profile with that memory; such a card is --gpu '{size[1]} GiB'"
+    return None
 
 
 def _with_a_gpu(word: str, named: Mapping[str, str]) -> str | None:

@@ -108,6 +108,7 @@ OPTIONS = {
         *("task", "model-task"),
     ),
     "--details shows every table": ("verbose", "v", "all"),
+    "`vramplan fit` with the same options prints the short answer": ("summary", "brief", "short", "summarize"),
     "the cost stands in the answer where --tokens, --samples or --epochs says how long the run is": (
         *("cost", "costs", "money", "rent", "cloud", "spot"),
     ),

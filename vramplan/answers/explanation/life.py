@@ -15,6 +15,8 @@ from vramplan.results.explain import Blocks, Keeper, Life, Point, Rule, State
 MOST_CANDIDATES = 12
 OPTION = "--tensor"
 # parts of names of what is made from a tensor: a part of a name means the tensor itself before these
+HEADS = ("logits", "lm_head")  # what people call the product with the head
+PRODUCTS_WITH_THE_HEAD = ("times_head.mm", "times_head.addmm")  # in every family, without biases and with them
 DERIVED = ("grad", "fresh_grad", "backward", "recomputed", "master", "optimizer", "step")
 _NUMBERED = re.compile(rf"{BLOCK}\.(\d+)\.(.+)")
 
@@ -64,6 +66,7 @@ def _part(label: str, labels: list[str], name: str) -> str:
     wanted = f".{label.lower()}."
     close = [known for known in labels if wanted in f".{known.lower()}."]
     close = close or [known for known in labels if label.lower() in known.lower()]
+    close = close or [known for known in PRODUCTS_WITH_THE_HEAD if label.lower() in HEADS and known in labels]
     first = [known for known in close if not any(part in DERIVED for part in known.split("."))]
     ends = [known for known in close if f".{known.lower()}".endswith(f".{label.lower()}")]
     for some in (close, ends, first):
