@@ -103,7 +103,7 @@ def test_a_technique_at_its_default_and_other_names_change_nothing(options: str,
 
 
 def test_every_problem_comes_at_once() -> None:
-    ran = refused("fit", "-m", "gpt3", "-g", "v101", "--optimizer", "adamv", "--tensor", "2", "--seq", "0")
+    ran = refused("fit", "-m", "gpt9", "-g", "v101", "--optimizer", "adamv", "--tensor", "2", "--seq", "0")
     assert ran.err.count("\n") == 4
 
 

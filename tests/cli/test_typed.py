@@ -287,7 +287,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "v10"), "did you mean v100"),
         (("gpt2", "colab"), "--gpu t4"),
         (("gpt2", "nosuchcard", "--lora"), "--gpu '24 GiB'"),
-        (("gpt2", "rtx 4090 48gb"), "of rtx-4090 there is no profile with that memory; such a card is --gpu '48 GiB'"),
+        (("gpt2", "rtx 4090 48gb"), "did you mean rtx-4090? one like it with that memory is --gpu '48 GiB'"),
         (("largest", "4090"), "vramplan compare -m qwen3-0.6b,qwen3-1.7b,qwen3-4b,"),
         (("biggest", "24gb", "--qlora"), "vramplan compare -m qwen3-0.6b,"),
         (("-m", "largest model", "-g", "4090"), "vramplan compare -m qwen3-0.6b,"),

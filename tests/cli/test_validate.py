@@ -137,7 +137,7 @@ def test_an_absent_key_is_computed_with_its_default_and_listed(tmp_path: Path) -
 def test_a_case_that_cannot_be_computed_is_2_and_the_others_are_answered(tmp_path: Path) -> None:
     measured = {"metric": "allocated", "peak_bytes": 10**9}
     measured_job = {**JOB, "measured": measured}
-    jobs = [measured_job, {**measured_job, "precision": "fsdp-bf16"}, {**JOB, "model": "gpt3"}]
+    jobs = [measured_job, {**measured_job, "precision": "fsdp-bf16"}, {**JOB, "model": "gpt9"}]
     file = write_jobs(tmp_path / "cases.yaml", *jobs)
     ran = run("validate", file, *ESTIMATED, "--format", "json")
     answer = valid("validate", ran.document)

@@ -122,7 +122,7 @@ def _of_another_size(name: str) -> str | None:
     for size in _SIZE.finditer(name):
         card = shipped_called("gpus", (name[: size.start()] + name[size.end() :]).strip(" -_"))
         if card is not None:
-            return f"of {card} there is no profile with that memory; such a card is --gpu '{size[1]} GiB'"
+            return f"did you mean {card}? one like it with that memory is --gpu '{size[1]} GiB'"
     return None
 
 
