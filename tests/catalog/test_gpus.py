@@ -55,6 +55,7 @@ def test_common_cards_have_a_profile(name: str, profile: str) -> None:
         ("Tesla M40 24GB", "builds of PyTorch for CUDA 12.6"),
         ("gtx 980 ti", "builds of PyTorch for CUDA 12.6"),
         ("k80", "neither CUDA 12 nor present builds of PyTorch"),
+        ("P102-100", "--gpu '8 GiB' is a size"),
         ("mi50", "MI100 to MI355X are"),
         ("Ryzen AI Max 395", "AMD's APUs and Radeon cards are not modelled"),
     ],

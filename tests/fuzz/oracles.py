@@ -28,7 +28,7 @@ OVERRULED = (
     " is answered as ",
     " changes nothing",
     " is more than the ",
-    "nothing surely fits: ",
+    "no open choice surely fits: ",
     ", and fp32 is counted: ",
 )
 

@@ -227,8 +227,8 @@ def test_where_no_micro_batch_surely_fits_the_one_most_likely_to_is_chosen() -> 
     assert four.recommended.micro_batch_size == 4  # a plan, had it been asked for
     assert result.recommended.micro_batch_size == 1
     assert result.peak.device_bytes == min(row.device_bytes for row in result.alternatives) < four.peak.device_bytes
-    assert result.warnings[0].startswith("nothing surely fits")
-    assert not four.warnings[0].startswith("nothing surely fits")
+    assert result.warnings[0].startswith("no open choice surely fits")
+    assert not four.warnings[0].startswith("no open choice surely fits")
 
 
 def _of_gpt2_xl(capacity_bytes: int, **keys: Any) -> FitResult:

@@ -104,6 +104,7 @@ GPUS = (
         r"(nvidia-)?((geforce-)?gtx-?)?(9[5-8]0(-?ti)?m?)(-\d+gb)?|(nvidia-)?(tesla-)?m(4|6|40|60)(-\d+gb)?", MAXWELL
     ),
     Scope(r"(nvidia-)?(tesla-)?k(10|20|40|80)[cmx]?(-\d+gb)?|((geforce-)?gtx-?)?7[5-8]0(-?ti)?", KEPLER),
+    Scope(r"(nvidia-)?(cmp-?\d+hx|p10[246]-\d+)(-\d+gb)?", "cards for mining have no profile: --gpu '8 GiB' is a size"),
     Scope(r"(aws-?)?(trn\d.*|inf\d.*|trainium.*|inferentia.*)", TRAINIUM),
     Scope(
         r"(.*\bmig\b.*|.*\d+g\.\d+gb(\+.*)?)",
