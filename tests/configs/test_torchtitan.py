@@ -127,9 +127,27 @@ def test_the_first_registry_has_the_keys_of_the_toml_files() -> None:
     later = text.replace(first, "SelectiveAC.Config()").replace("local_batch_size=3, ", "")
     assert meant(later.replace("seq_len", "max_context_length"), "config_registry.py").release == "main"
     between = meant(text.replace(first, "SelectiveAC.Config()"), "config_registry.py", devices=1)  # of June 2026
-    assert (between.release, between.job["activation_checkpointing"]) == ("2026-03", "selective-op")
+    assert (between.release, between.job["activation_checkpointing"]) == ("2026-04", "selective-op")
     holds(job(text.replace(first, "FullAC.Config()"), "config_registry.py"), activation_checkpointing="full")
     holds(job(text.replace(first, "None"), "config_registry.py"), activation_checkpointing="none")
+
+
+def test_the_registry_without_an_option_of_selective_checkpoints_keeps_by_operation() -> None:
+    function = """
+    def llama3_{name}() -> Trainer.Config:
+        return Trainer.Config(
+            model_spec=model_registry("8B"),
+            training=TrainingConfig(local_batch_size=1, seq_len=1024),
+            activation_checkpoint=ActivationCheckpointConfig({arguments}),
+        )
+    """
+    first = function.format(name="own", arguments='mode="selective"')
+    found = meant(first, "config_registry.py", devices=2)
+    assert (found.release, found.job["activation_checkpointing"]) == ("2026-04", "selective-op")
+    # Where another configuration names the option, the registry is an earlier one, with its default.
+    other = function.format(name="other", arguments='mode="selective", selective_ac_option="op"')
+    found = meant(first + other, "config_registry.py", devices=2)
+    assert (found.release, found.job["activation_checkpointing"]) == ("2026-03", "selective-layer:2")
 
 
 def test_a_cuda_graph_of_forward_and_backward_is_told_unless_it_is_turned_off() -> None:

@@ -31,6 +31,7 @@ _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
 RELEASES = (
     ProgramRelease("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS),
     registry.release(DEFAULTS),
+    registry.between(DEFAULTS),
     registry.earlier(DEFAULTS),
 )
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}

@@ -71,7 +71,11 @@ GONE = (
     "model.name",
     "model.flavor",
 )
-VERSION, EARLIER = "main", "2026-03"
+VERSION, BETWEEN, EARLIER = "main", "2026-04", "2026-03"
+OPTION = "activation_checkpoint.selective_ac_option"
+DEFAULT_OPTION = "2"
+"""What a configuration leaves out where others of its registry name the option."""
+
 OF_EARLIER = "ActivationCheckpointConfig"
 """The class of checkpoints that the registry had as it began; later ones have a class for each kind."""
 
@@ -105,12 +109,23 @@ def earlier(defaults: Mapping[str, Any]) -> ProgramRelease:
     return ProgramRelease(EARLIER, "2026-03-17", source, {**kept, **own})
 
 
+def between(defaults: Mapping[str, Any]) -> ProgramRelease:
+    """That of the registry since selective checkpoints choose by operation alone.
+
+    Source: pytorch/torchtitan (114151a, 2026-03-23), which takes selective_ac_option away.
+    """
+    source = "pytorch/torchtitan main (114151a), torchtitan/config/configs.py and distributed/activation_checkpoint.py"
+    return ProgramRelease(BETWEEN, "2026-03-23", source, {**earlier(defaults).defaults, OPTION: "op"})
+
+
 def release_of(keys: Mapping[str, Any]) -> str | None:
     """The release that a file is of, by its keys."""
     if "model_spec.0" not in keys:
         return None
     kind = getattr(keys.get("activation_checkpoint._class"), "value", None)
-    return EARLIER if kind == OF_EARLIER or any(key in keys for key in GONE[:5]) else VERSION
+    if kind != OF_EARLIER and not any(key in keys for key in GONE[:5]):
+        return VERSION
+    return EARLIER if OPTION in keys else BETWEEN
 
 
 def from_python(
@@ -135,6 +150,8 @@ def from_python(
     if folder in FOLDERS:
         model = FOLDERS[folder]
     found["model.name"] = Written(model or name, file, made.line)
+    if "selective_ac_option" in text and OPTION not in found:
+        found[OPTION] = Written(DEFAULT_OPTION, file, made.line)
     found |= _groups(made, file)
     return found, constructed.note_on(file, name, others)
 
