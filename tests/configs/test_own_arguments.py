@@ -504,6 +504,18 @@ def test_a_rank_without_a_switch_is_of_an_adapter_in_a_script_that_has_none(tmp_
     assert "adapter" not in read_files([str(run)], Wanted()).job
 
 
+def test_an_adapter_that_a_script_makes_whatever_its_switch_says(tmp_path: Path) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text(COMMAND.format("tune.py") + " --model_max_length 64\n")
+    switch = OF_TRAINER + 'parser.add_argument("--use_lora", action="store_true")\n'
+    made = "def wrap(m):\n    return get_peft_model(m, LoraConfig(r=16, target_modules=['c_attn']))\n"
+    (tmp_path / "tune.py").write_text(f"{switch}{made}model = wrap(model)\n")
+    found = read_files([str(run)], Wanted()).job["adapter"]
+    assert (found["rank"], found["targets"]) == (16, ["c_attn"])
+    (tmp_path / "tune.py").write_text(f"{switch}{made}if a.use_lora:\n    model = wrap(model)\n")
+    assert "adapter" not in read_files([str(run)], Wanted()).job
+
+
 def test_arguments_of_a_script_that_another_one_starts(tmp_path: Path) -> None:
     run = tmp_path / "run.sh"
     run.write_text(COMMAND.format("tune.py") + " --model_max_length 64 --fuse_things True\n")

@@ -495,3 +495,42 @@ def test_a_model_of_a_class_of_the_scripts_own_is_asked_for() -> None:
     found = meant("from transformers import *\nimport torch\n" + textwrap.dedent(text), "own.py")
     assert "model" not in found.job
     assert "the model that the script makes" in found.open["model"]
+
+
+def test_a_branch_that_an_option_leaves_out_loads_no_model(tmp_path: Path) -> None:
+    script = tmp_path / "tune.py"
+    script.write_text(
+        textwrap.dedent("""
+        import argparse, inspect
+        from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+
+        def main():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--use-qlora", action="store_true")
+            parser.add_argument("--rows", type=int, default=3)
+            args = parser.parse_args()
+            if args.use_qlora:
+                four = BitsAndBytesConfig(load_in_4bit=True)
+                model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config=four)
+            else:
+                model = AutoModelForCausalLM.from_pretrained("gpt2")
+            words = {"output_dir": "out", "per_device_train_batch_size": args.rows, "bf16": True}
+            valid = set(inspect.signature(TrainingArguments.__init__).parameters)
+            words = {k: v for k, v in words.items() if k in valid}
+            tokens = tokenizer(text, truncation=True, max_length=64)
+            Trainer(model=model, args=TrainingArguments(**words), train_dataset=tokens).train()
+        """)
+    )
+    found = read_file(str(script), Wanted())
+    holds(found.job, model="gpt2", micro_batch_size=3, precision="amp-bf16", sequence_length=64)
+    assert "quantization" not in found.job
+
+
+def test_a_trainer_of_a_name_of_trls_from_elsewhere_has_none_of_its_defaults(tmp_path: Path) -> None:
+    script = tmp_path / "tune.py"
+    text = "from {} import SFTTrainer\nSFTTrainer(model='gpt2', train_dataset=rows)\n"
+    script.write_text(text.format("trl"))
+    assert read_file(str(script), Wanted()).job["sequence_length"] == 1024
+    script.write_text(text.format("own_trainer"))
+    with pytest.raises(InputError, match="is of no training program"):
+        read_file(str(script), Wanted())

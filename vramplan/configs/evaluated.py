@@ -193,6 +193,8 @@ class ScriptNames(NotedNames):
                 found = self._last(node)
             elif isinstance(node, ast.Call) and name_of(node) in self.functions:
                 found = _returned(self.functions[name_of(node)])
+            elif isinstance(node, ast.DictComp):
+                found = _sieved(node)
             if found is None:
                 break
             node = found
@@ -414,6 +416,17 @@ def _returned(function: Function) -> ast.expr | None:
     """What a function returns, where it has one `return`."""
     found = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return found[0] if len(found) == 1 else None
+
+
+def _sieved(node: ast.DictComp) -> ast.expr | None:
+    """The dictionary of which a comprehension keeps some items as they are: `{k: v for k, v in words.items() if ...}`."""
+    names = [one.id if isinstance(one, ast.Name) else None for one in (node.key, node.value)]
+    first = node.generators[0]
+    pair = [one.id for one in ast.walk(first.target) if isinstance(one, ast.Name)]
+    call = first.iter
+    if len(node.generators) > 1 or names != pair or not isinstance(call, ast.Call):
+        return None
+    return call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "items" else None
 
 
 def _part(node: ast.expr) -> ast.expr:

@@ -54,7 +54,10 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
     if len(tasks) == 1:
         found[TASK] = tasks.pop()
     decided = _decided(names, found)
-    if "use_peft" not in decided or any(name in found for name in SWITCHES):
+    asked = [name for name in SWITCHES if name in found]
+    if asked and _wraps_always(names):
+        found |= dict.fromkeys(asked, True)
+    elif "use_peft" not in decided or asked:
         decided = {key: value for key, value in decided.items() if key != "use_peft" and key not in OF_LORA.values()}
     decided |= {key: value for key, value in _targets(names).items() if key not in decided and key not in found}
     return found | {key: value for key, value in decided.items() if found.get(key) is None or key in ALWAYS}
@@ -67,6 +70,22 @@ def _targets(names: ScriptNames) -> dict[str, Any]:
     value = names.value(given["target_modules"]) if "target_modules" in given else None
     is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
     return {OF_LORA["target_modules"]: ",".join(value)} if is_list and value else {}
+
+
+def _wraps_always(names: ScriptNames) -> bool:
+    """Whether a script wraps its model with PEFT whatever its arguments say: no condition guards that on its way."""
+    free = set(_unguarded(names.tree))
+
+    def runs(call: ast.Call, behind: tuple[str, ...] = ()) -> bool:
+        function = names.owner.get(call)
+        if call not in free or (function is not None and function.name in behind):
+            return False
+        if function is None:
+            return True
+        calls = [one for one in names.calls() if name_of(one) == function.name]
+        return bool(calls) and all(runs(one, (*behind, function.name)) for one in calls)
+
+    return any(name_of(call).rpartition(".")[2] == "get_peft_model" and runs(call) for call in names.calls())
 
 
 def _decided(names: ScriptNames, found: dict[str, Any]) -> dict[str, Any]:

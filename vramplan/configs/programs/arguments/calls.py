@@ -71,6 +71,9 @@ QUANTIZED = (f"{INIT}.quantization_config", f"{INIT}.load_in_")
 OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "max_length", "max_prompt_length")
 """Arguments that trainers of TRL took themselves, before their configurations did."""
 
+LIBRARIES = ("trl", "transformers", "unsloth", "optimum")
+"""Whose trainers have the defaults that are known; one of the same name from elsewhere is somebody's own."""
+
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
 
@@ -125,7 +128,10 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
         if (kind is None and not short.endswith("Trainer")) or not ({"args", "model"} & set(given) or call.args):
             continue
         arguments = names.behind(given.get("args"))
+        elsewhere = names.imported.get(name_of(call).split(".")[0], ("", None))[0].split(".")[0]
+        foreign = bool(elsewhere) and elsewhere not in LIBRARIES
         own = short in classes and any(getattr(line, "name", "") in OWN_STEPS for line in classes[short].body)
+        own = own or foreign
         if kind is None:
             known = ARGUMENTS.fullmatch(name_of(arguments)) if isinstance(arguments, ast.Call) else None
             if known is not None and isinstance(arguments, ast.Call):
@@ -133,7 +139,7 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
             continue
         if isinstance(arguments, ast.Call) and ARGUMENTS.fullmatch(name_of(arguments)):
             return _Run(call, TRAINERS.get(kind), arguments, own)
-        if arguments is None and kind in TRAINERS:
+        if arguments is None and kind in TRAINERS and not foreign:
             return _Run(call, TRAINERS[kind], call)
         if arguments is not None and names.is_parsed(given.get("args")):
             from_command = from_command or call
@@ -260,7 +266,7 @@ class _Page(AdapterPage):
 
         None for a model of a class of the script's own, whatever that loads.
         """
-        found = [call for call in self.names.calls() if self._loads(call)]
+        found = self._taken([call for call in self.names.calls() if self._loads(call)])
         if isinstance(node, ast.Call) and name_of(node) in self.names.fields:
             return None
         if isinstance(node, ast.Name):
@@ -271,6 +277,7 @@ class _Page(AdapterPage):
                 if name == node.id and isinstance(value, ast.Call)
             ]
             loaded = [value for value in values if value in found or name_of(value).endswith(".from_pretrained")]
+            loaded = self._taken(loaded)
             inner = loaded_adapters.within(loaded[0]) if loaded else None
             if inner is not None and ast.unparse(inner) != node.id:
                 return self._loading(inner)
@@ -279,6 +286,10 @@ class _Page(AdapterPage):
             if any(name_of(value).split(".")[0] in self.names.fields for value in values):
                 return None
         return found[0] if found else None
+
+    def _taken(self, calls: list[ast.Call]) -> list[ast.Call]:
+        """Those of the branches that the text takes; all where it takes none."""
+        return [call for call in calls if not self.names.is_left_out(call)] or calls
 
     def _loads(self, call: ast.Call) -> bool:
         name = name_of(call)
