@@ -375,6 +375,18 @@ def test_the_sizes_of_a_mesh_are_the_processes() -> None:
 # ---- together
 
 
+def test_the_precision_of_a_named_deepspeed_file_holds_where_the_arguments_have_none(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}', "utf-8")
+    (tmp_path / "args.yaml").write_text(PLAIN + "deepspeed: ds.json\n", "utf-8")
+    found = read_files([str(tmp_path / "args.yaml")], Wanted())
+    assert found.job["precision"] == "mixed-bf16"
+    told = next(one for one in found.values if one.key == "precision")
+    assert told.sources[0].key == "deepspeed:bf16.enabled"
+    (tmp_path / "args.yaml").write_text(PLAIN + "fp16: true\ndeepspeed: ds.json\n", "utf-8")
+    with pytest.raises(InputError, match="the DeepSpeed file says bf16"):
+        read_files([str(tmp_path / "args.yaml")], Wanted())
+
+
 def test_the_precision_below_deepspeed_config_counts_before_the_files_own() -> None:
     """The launcher copies what is below it over its own arguments."""
     text = "distributed_type: DEEPSPEED\nmixed_precision: {}\nnum_processes: 2\nnum_machines: 1\n"

@@ -94,7 +94,10 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
         if half is not None and half not in ("bf16", "fp16"):
             meaning.note(f"mixed_precision: {half} of Accelerate holds")
             return
-    of_zero = sheet.beside.get("zero_precision")
+    of_zero, is_given = file.half_of_zero, sheet.given("bf16") or sheet.given("fp16")
+    if of_zero is not None and not is_given and "mixed_precision" not in sheet.beside:
+        place = f"deepspeed:{of_zero}.enabled"
+        half, key = of_zero, key if sheet.place(place) is None else place
     if of_zero is not None and half is not None and half != of_zero:
         sheet.problem(
             key, f"is {half}, and the DeepSpeed file says {of_zero}", "the Trainer refuses that: write auto there"

@@ -26,6 +26,7 @@ def strategy(file: TrainingFile) -> None:
     file.by_deepspeed = file.by_deepspeed or facts is not None or "deepspeed" in meaning.pointed
     if facts is not None:
         zero.deepspeed(sheet, meaning, facts, "deepspeed")
+        file.half_of_zero = next((half for half in ("bf16", "fp16") if facts.get(half) is True), None)
         file.sharding, file.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
     fsdp(file)
     devices = trainer.devices(sheet)

@@ -15,6 +15,7 @@ class TrainingFile:
         self.sharding = str(sheet.beside.get("parallel.sharding") or "")
         self.sharding_of: tuple[str, ...] = ()
         self.by_deepspeed = BY_DEEPSPEED in sheet.beside
+        self.half_of_zero: str | None = sheet.beside.get("zero_precision")
 
     def whole(self, key: str, value: Any, default: int) -> int:
         """A whole number of one or more inside a mapping; anything else is a problem of its key."""
