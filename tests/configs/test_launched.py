@@ -121,6 +121,22 @@ def test_a_command_changes_keys_of_the_file_that_it_names(tmp_path: Path) -> Non
     assert (found.job["micro_batch_size"], found.job["sequence_length"], found.job["parallel"]["data"]) == (8, 256, 2)
 
 
+def test_the_launcher_of_nemo_starts_the_file_of_a_stage(tmp_path: Path) -> None:
+    below = tmp_path / "launcher_scripts" / "conf" / "training" / "gpt3"
+    below.mkdir(parents=True)
+    (below / "own.yaml").write_text(NEMO, "utf-8")
+    command = """
+        python3 ${LAUNCHER:-/opt/launcher}/launcher_scripts/main.py training=gpt3/own stages=[training] \\
+            data_dir=$DATA base_results_dir=results training.trainer.devices=8 cluster.partition=a100 \\
+            training.model.tensor_model_parallel_size=2 +training.model.optim.name=distributed_fused_adam
+    """
+    found = read(tmp_path, command)
+    assert found.job["parallel"] == {"tensor": 2, "data": 4, "sharding": "distributed-optimizer"}
+    assert {"stages", "data_dir", "cluster.partition"} <= {one.key for one in found.without_effect}
+    with pytest.raises(InputError, match="is of no training program"):
+        read(tmp_path, command.replace("[training]", "[conversion]"))
+
+
 def test_how_many_machines_there_are_only_the_caller_knows(tmp_path: Path) -> None:
     command = "torchrun --nproc_per_node=8 --nnodes=$NODES torchtitan/train.py --job.config_file own.toml"
     found = read(tmp_path, command, own__toml=TITAN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,29 @@ def test_another_script_of_fastchats_name_has_its_own_defaults(tmp_path: Path) -
     assert found.job["adapter"]["rank"] == 32
     (tmp_path / "train_lora.py").write_text(own + "p.add_argument('--q_lora', default=False)\np.parse_args()\n")
     assert read_files([str(script)], Wanted()).job["adapter"]["rank"] == 8
+
+
+def test_fields_of_a_data_class_have_the_values_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "tune.py").write_text(
+        textwrap.dedent("""
+        from dataclasses import dataclass, field
+        from transformers import AutoModelForCausalLM, HfArgumentParser, TrainingArguments
+        from trl import SFTTrainer
+
+        @dataclass
+        class ScriptArguments:
+            model_name: str = field(default="meta-llama/Llama-2-7b-hf")
+            batch_size: int = field(default=64)
+            seq_length: int = field(default=512)
+
+        script_args = HfArgumentParser(ScriptArguments).parse_args_into_dataclasses()[0]
+        model = AutoModelForCausalLM.from_pretrained(script_args.model_name)
+        training_args = TrainingArguments(output_dir="out", per_device_train_batch_size=script_args.batch_size)
+        SFTTrainer(model=model, args=training_args, max_seq_length=script_args.seq_length).train()
+        """)
+    )
+    run = tmp_path / "run.sh"
+    run.write_text("torchrun --nproc_per_node 2 tune.py --model_name gpt2 --batch_size 3\n")
+    found = read_files([str(run)], Wanted())
+    holds(found.job, model="gpt2", micro_batch_size=3, sequence_length=512, gradient_accumulation_steps=1)
+    assert found.job["parallel"]["data"] == 2

@@ -47,6 +47,9 @@ CAST: dict[str, Callable[[Any], Any]] = {
     "sorted": sorted,
 }
 STARTERS = ("fire.Fire", "Fire")
+OF_CLASSES = "HfArgumentParser"
+"""What fills data classes from a command."""
+
 """Functions that call another with the arguments of the command line. Source: google/python-fire, fire/core.py."""
 
 NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
@@ -84,9 +87,14 @@ class ScriptNames(NotedNames):
     def handed(self, values: Mapping[str, Any]) -> set[str]:
         """Take the arguments of a command for the options of the script; those that it does not take.
 
-        They are options of `argparse`, or parameters of the one function that Fire calls.
+        They are options of `argparse`, fields of the one data class that a parser makes, or parameters of the one
+        function that Fire calls.
         """
         left = set(values)
+        for name in [one for one in left if self._is_field(one)]:
+            fields = next(fields for fields in self.fields.values() if name in fields)
+            fields[name] = ast.Constant(as_parsed(values[name], ast.Call(fields[name], [], [])))
+            left.discard(name)
         for name in left & self.options.keys():
             key, option = self.options[name]
             self.arguments[key] = ast.Constant(as_parsed(values[name], option))
@@ -102,6 +110,13 @@ class ScriptNames(NotedNames):
                     told[:1] = [(function.lineno, ast.copy_location(constant, one))]
                     left.discard(one.arg)
         return left
+
+    def _is_field(self, name: str) -> bool:
+        """Whether an argument is a field of one data class of the script, and of no library's, that a parser fills."""
+        made = [call for call in self.calls() if name_of(call).rpartition(".")[2] == OF_CLASSES]
+        parsed = {ast.unparse(one) for call in made for part in call.args for one in ast.walk(part)}
+        holding = [kind for kind, fields in self.fields.items() if name in fields and kind in parsed]
+        return len(holding) == 1
 
     def given(self, call: ast.Call) -> dict[str, ast.expr]:
         """The keyword arguments of a call, with those of a dictionary that it is handed: `Trainer(**words)`."""
@@ -419,7 +434,7 @@ def _returned(function: Function) -> ast.expr | None:
 
 
 def _sieved(node: ast.DictComp) -> ast.expr | None:
-    """The dictionary of which a comprehension keeps some items as they are: `{k: v for k, v in words.items() if ...}`."""
+    """The dictionary of which a comprehension keeps items as they are: `{k: v for k, v in words.items() if TEST}`."""
     names = [one.id if isinstance(one, ast.Name) else None for one in (node.key, node.value)]
     first = node.generators[0]
     pair = [one.id for one in ast.walk(first.target) if isinstance(one, ast.Name)]

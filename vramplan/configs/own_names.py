@@ -24,7 +24,7 @@ SUBJECTS = _words(
     save saving saved cache cached tokenizer tokenized preprocess preprocessing preprocessed processing
     message messages conversation dialogue instruction question answer template column columns field fields
     lr learning scheduler schedule warmup decay decays metric metrics aim verbose deterministic reasoning think
-    assistant role roles disk prompt prompts
+    assistant role roles disk prompt prompts doc docs document documents
     """
 )
 """What a setting may be of; one of these words must be there."""
@@ -38,7 +38,7 @@ FURTHER = _words(
     on off do use is no not of all only add new own extra local remote overwrite force skip best last first final
     start end eta rate proc procs workers worker threads load loader dataloader manager index indices inds sampler
     extract once prefix suffix limit cfg config configs enable enabled experimental logical shards chunks col cols
-    weight weights
+    weight weights before after
     """
 )
 """Words that say more of it, and nothing of a model, a batch or a length."""
@@ -114,7 +114,7 @@ def is_of_what_is_off(name: str, settings: Mapping[str, object]) -> bool:
     return any(settings.get(switch) is False for switch in switches)
 
 
-_OF_TOKENS = re.compile(r"(bos|eos|pad|unk|sep)_token(_id)?")
+_OF_TOKENS = re.compile(r"(bos|eos|pad|unk|sep)_(token(_id)?|id)")
 """A token by its name, which is in the vocabulary already."""
 
 

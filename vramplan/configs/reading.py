@@ -264,6 +264,10 @@ def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[st
         return {}
     found = command.from_script(shell.read(" ".join(map(str, words)), sourced(file)), file)
     lines = text.splitlines()
+    count = (first.get("resources") or {}).get("gpuCount")
+    is_of_deepspeed = any(re.search(r"(^|\s)deepspeed\s", str(word)) for word in words)  # it takes all that it sees
+    if isinstance(count, int) and is_of_deepspeed and not any(key.startswith("launcher.num") for key in found):
+        found["launcher.num_gpus"] = Written(count, file)
     places = {
         key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
         for key in found

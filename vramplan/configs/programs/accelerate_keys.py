@@ -40,6 +40,7 @@ WITHOUT_EFFECT = names(
     sagemaker_inputs_file sagemaker_metrics_file additional_args additional_args.* use_mps_device deepspeed_hostfile
     num_cpu_threads_per_process max_restarts monitor_interval tee log_dir role module multi_gpu quiet
     fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_transformer_layer_cls_to_wrap
+    fsdp_config.fsdp_transformer_cls_names_to_wrap
     fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_state_dict_type
     fsdp_config.fsdp_limit_all_gathers fsdp_config.fsdp_mixed_precision
     deepspeed_config.pin_memory deepspeed_config.timeout fsdp_config.timeout fsdp_config.fsdp_timeout

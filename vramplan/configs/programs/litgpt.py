@@ -26,6 +26,7 @@ UNDERSTOOD = names(
     checkpoint_dir model_name precision quantize devices num_nodes lora_r lora_alpha
     lora_dropout lora_query lora_key lora_value lora_projection lora_mlp train.global_batch_size
     train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings train.activation_checkpointing
+    fsdp.activation_checkpointing
     optimizer optimizer.class_path
     optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach compiler
     """
@@ -240,8 +241,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     else:
         word = "full" if devices > 1 else "none"
         meaning.say("activation_checkpointing", word, "the strategy in finetune/*.py", "devices")
-    forked = "train.activation_checkpointing"  # of copies of LitGPT, which has no setting for it
-    if sheet.given(forked):
+    for forked in ("train.activation_checkpointing", "fsdp.activation_checkpointing"):
+        if not sheet.given(forked):
+            continue  # LitGPT itself has no setting for it, and copies of it have one of these
+        if forked.startswith("fsdp.") and devices == 1:
+            sheet.taken.add(forked)  # one device has no strategy that it could be of
+            continue
         meaning.say("activation_checkpointing", "full" if sheet.flag(forked) else "none", forked)
     if devices > 1:
         word = f"hsdp:{devices // nodes}" if pretrain and nodes > 1 else "fsdp"

@@ -18,6 +18,7 @@ from typing import Any
 from vramplan.configs.command import Words, assigned, named, option
 from vramplan.configs.programs import nemo_defaults as defaults
 from vramplan.configs.programs import nemo_keys as keys_of
+from vramplan.configs.programs import nemo_launcher as launcher
 from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
 from vramplan.configs.programs import trainer
@@ -355,7 +356,7 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
 
 TABLE = Table(
     keys_of.UNDERSTOOD | model.UNDERSTOOD | recipes.UNDERSTOOD,
-    keys_of.WITHOUT_EFFECT | recipes.WITHOUT_EFFECT,
+    keys_of.WITHOUT_EFFECT | recipes.WITHOUT_EFFECT | launcher.WITHOUT_EFFECT,
     {**keys_of.UNMODELLED, **recipes.UNMODELLED},
 )
 HYDRA = {
@@ -368,6 +369,9 @@ HYDRA |= {"megatron_bert_pretraining.py": "megatron_bert_config", "megatron_t5_p
 
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
+    launched = launcher.started(words, file)
+    if launched is not None:
+        return launched
     folder, name = (option(words, key, file) for key in ("--config-path", "--config-name"))
     at = next((word for word in words if named(word) in HYDRA), None)
     module = next((word.text for before, word in pairwise(words) if before.text == "-m"), "nemo")

@@ -37,7 +37,7 @@ WITHOUT_EFFECT = names(
     trainer.limit_val_batches trainer.limit_test_batches trainer.benchmark trainer.enable_model_summary
     trainer.num_sanity_val_steps trainer.strategy trainer.resume_from_checkpoint trainer.check_val_every_n_epoch
     trainer.checkpoint_callback trainer.amp_level trainer.amp_backend trainer.weights_summary
-    trainer.progress_bar_refresh_rate
+    trainer.progress_bar_refresh_rate model.log_token_counts model.gc_interval
     model.mcore_gpt model.skip_train model.init_method_std model.use_scaled_init_method
     model.apply_query_key_layer_scaling model.layernorm_epsilon model.do_layer_norm_weight_decay
     model.make_vocab_size_divisible_by model.pre_process model.post_process model.transformer_block_type

@@ -21,6 +21,8 @@ PER_NODE = 8
 OF_NODES = ("launcher.nnodes", "launcher.nodes", "launcher.num_nodes")
 OF_A_NODE = ("launcher.nproc_per_node", "launcher.nproc-per-node", "launcher.num_gpus")
 """Options of launchers that say how many nodes there are, and how many GPUs each has."""
+OF_ALL = "world_size"
+"""All GPUs, which copies of Megatron for mpirun are told beside `--rank` and `--dist-url`."""
 
 
 def batch_of(asked: MegatronMeaning) -> None:
@@ -109,7 +111,7 @@ def data_parallel(asked: MegatronMeaning) -> int:
     if world is not None and world % each == 0 and world // each >= 1:
         data = world // each
         if data * sharing % expert == 0:
-            keys = tuple(key for key in OF_NODES + OF_A_NODE if asked.sheet.given(key))
+            keys = tuple(key for key in (*OF_NODES, *OF_A_NODE, OF_ALL) if asked.sheet.given(key))
             meaning.say("parallel.data", data, *(keys or ("launcher.nproc_per_node",)))
             return data
     if world is not None:
@@ -124,6 +126,9 @@ def world_of(asked: MegatronMeaning) -> int | None:
     """All GPUs: what was named beside the file, or what the launcher starts."""
     if asked.sheet.devices is not None:
         return asked.sheet.devices
+    world = asked.sheet.text(OF_ALL) or ""
+    if world.isdigit():
+        return int(world)
     nodes = None
     for key in OF_NODES:
         text = asked.sheet.text(key)

@@ -13,7 +13,7 @@ from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
     """
-    program launcher.nproc_per_node launcher.nproc-per-node launcher.nnodes launcher.nodes num_layers
+    program launcher.nproc_per_node launcher.nproc-per-node launcher.nnodes launcher.nodes world_size num_layers
     encoder_num_layers decoder_num_layers hidden_size ffn_hidden_size num_attention_heads kv_channels
     group_query_attention num_query_groups max_position_embeddings seq_length encoder_seq_length decoder_seq_length
     vocab_size padded_vocab_size tokenizer_type vocab_file tokenizer_model vocab_extra_ids swiglu normalization
@@ -51,7 +51,7 @@ WITHOUT_EFFECT = names(
     num_workers dataloader_* no_mmap_bin_files no_create_attention_mask_in_dataloader num_dataset_builder_threads
     mid_level_dataset_surplus reset_position_ids reset_attention_mask eod_mask_loss mask_prob short_seq_prob seed
     data_parallel_random_init init_method_std init_method_xavier_uniform no_initialization perform_initialization
-    use_cpu_initialization distributed_backend distributed_timeout_* local_rank lazy_mpu_init ddp_impl
+    use_cpu_initialization distributed_backend distributed_timeout_* rank local_rank dist_url lazy_mpu_init ddp_impl
     nccl_communicator_config_path disable_gloo_process_groups enable_gloo_process_groups use_gloo_process_groups
     use_tp_pp_dp_mapping use_sharp high_priority_stream_groups profile* use_pytorch_profiler pytorch_profiler_*
     record_memory_history memory_snapshot_path nvtx_ranges check_weight_hash_across_dp_replicas_interval check_for_*
