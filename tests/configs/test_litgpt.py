@@ -257,3 +257,14 @@ def test_what_a_model_leaves_out_is_litgpts() -> None:
     model = meant("model_name: mine\nmodel_config: {n_layer: 2}\ntrain: {micro_batch_size: 1}\n", "a.yaml").job["model"]
     assert (model["family"], model["hidden_size"], model["intermediate_size"]) == ("neox", 4096, 16384)
     assert model["vocabulary_size"] == 50688
+
+
+@pytest.mark.parametrize("key", ["train.activation_checkpointing", "fsdp.activation_checkpointing"])
+def test_a_copy_of_litgpt_may_say_what_is_recomputed(key: str) -> None:
+    section, name = key.split(".")
+    text = "checkpoint_dir: checkpoints/EleutherAI/pythia-160m\nprecision: bf16-true\ndevices: {devices}\npad_id: 1\n"
+    text += "train: {{max_seq_length: 64, micro_batch_size: 1, global_batch_size: 8}}\n"
+    own = f"{section}: {{{{{name}: {{word}}}}}}\n"
+    text = text.replace("8}}\n", f"8, {name}: {{word}}}}}}\n") if section == "train" else text + own
+    assert job(text.format(devices=2, word="false"), "a.yaml")["activation_checkpointing"] == "none"
+    assert job(text.format(devices=2, word="true"), "a.yaml")["activation_checkpointing"] == "full"

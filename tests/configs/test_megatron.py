@@ -301,3 +301,13 @@ def test_a_vocabulary_that_somebody_has_made_is_asked_for(file: str, tokens: int
     model = found.job["model"]
     shape = model if isinstance(model, dict) else {"vocabulary_size": 50257}  # a profile of these sizes
     assert (shape["vocabulary_size"], found.open) == (tokens, {})
+
+
+def test_the_devices_of_a_copy_of_megatron_for_mpirun() -> None:
+    sizes = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64"
+    text = f"mpirun -x A python pretrain_gpt.py {sizes} --micro-batch-size 1 --global-batch-size 16 --bf16 "
+    text += "--tensor-model-parallel-size 2 --rank $RANK --world-size 8 --dist-url tcp://host:1\n"
+    found = meant(text, "own.sh")
+    holds(found.job, gradient_accumulation_steps=4)
+    assert found.job["parallel"]["data"] == 4
+    assert "dist_url" in {one.key for one in found.without_effect}

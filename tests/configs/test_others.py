@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.configs import shell
-from vramplan.configs.combine import read_texts
+from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 from vramplan.results.reading import ReadJob
@@ -669,3 +669,13 @@ def test_an_optimizer_of_a_program_made_from_nanogpt_is_asked_for() -> None:
     assert "optimizer" not in found.job
     assert "--optimizer adam-mini" in found.open["optimizer"]
     assert meant(text.format("adamw"), "train_own.py").job["optimizer"] == "adamw"
+
+
+def test_a_task_of_beaker_has_as_many_gpus_as_deepspeed_starts(tmp_path: Path) -> None:
+    launch = "deepspeed open_instruct/finetune_trainer.py --model_name_or_path gpt2 --max_seq_length 64 --bf16"
+    text = f"version: v2\ntasks:\n  - name: own\n    arguments: ['{launch}']\n    resources:\n      gpuCount: 4\n"
+    path = tmp_path / "own.yaml"
+    path.write_text(text, "utf-8")
+    assert read_files([str(path)], Wanted()).job["parallel"]["data"] == 4
+    path.write_text(text.replace("deepspeed open", "deepspeed --num_gpus 2 open"), "utf-8")
+    assert read_files([str(path)], Wanted()).job["parallel"]["data"] == 2

@@ -13,7 +13,17 @@ from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 
-@pytest.mark.parametrize("name", ["val_dataset.path", "dataset.bos_token", "training.num_decays", "metrics.enable_aim"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "val_dataset.path",
+        "dataset.bos_token",
+        "training.num_decays",
+        "metrics.enable_aim",
+        "shuffle_docs_before_split",
+        "data.pad_id",
+    ],
+)
 def test_a_setting_of_a_section_of_data_counts_for_nothing(name: str) -> None:
     assert is_quiet(name)
 

@@ -111,6 +111,43 @@ def test_a_script_that_reads_its_arguments_another_way_is_left_alone(inner: str)
     shell.read("bash inner.sh 7B 4096", {"inner.sh": inner}.get)
 
 
+LOOP = """
+LAYERS=2 BATCH=1
+while [[ $# -gt 0 ]]; do
+  case "$1" in
+    --layers=*) LAYERS="${1#*=}"; shift ;;
+    -b|--batch) BATCH=$2
+                shift 2 ;;
+    --) shift; break ;;
+    *) shift ;;
+  esac
+done
+if [ $# -ne 1 ]; then BATCH=77; fi
+python x.py --layers $LAYERS --batch $BATCH --rest "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("bash inner.sh --layers=7 --other x -b 5 -- 9", "--layers 7 --batch 5 --rest 9"),
+        ("bash inner.sh --batch 5 --layers=7", "--layers 7 --batch 77 --rest"),
+        ("mpirun -np 4 inner.sh -b 3 -- 1", "--layers 2 --batch 3 --rest 1"),
+    ],
+)
+def test_a_script_that_goes_through_its_arguments_in_a_loop(call: str, words: str) -> None:
+    script = shell.read(call, {"inner.sh": LOOP}.get)
+    assert [argument.text for argument in script.arguments] == words.split()
+    assert [word.text for word in script.launcher][:2] == (["mpirun", "-np"] if "mpirun" in call else ["python"])
+
+
+def test_a_loop_over_all_arguments_of_a_call() -> None:
+    loop = 'for WORD in "$@"; do\n  if [[ $WORD == --* ]]; then A+=" $WORD"; fi\ndone\n'
+    inner = f'A="" LAST=$1\n{loop}python x.py $A $LAST\n'
+    script = shell.read("bash inner.sh 1 --b 2 --c", {"inner.sh": inner}.get)
+    assert [argument.text for argument in script.arguments] == ["--b", "--c", "1"]
+
+
 def test_an_unknown_of_several_words_stays_one() -> None:
     assert len(run("python x.py --a $(hostname -i | head -n 1):$PORT --b")) == 3
 

@@ -39,6 +39,7 @@ WITHOUT_EFFECT = names(
     train.beta1 train.beta2 train eval eval.* log log.* logger_name seed resume access_token tokenizer_dir
     initial_checkpoint_dir optimizer.init_args optimizer.init_args.lr optimizer.init_args.weight_decay
     optimizer.init_args.betas optimizer.init_args.eps optimizer.init_args.amsgrad optimizer.init_args.nesterov
+    pad_id
     """
 )
 

@@ -1,4 +1,4 @@
-"""Commands of NeMo's launcher: `python launcher_scripts/main.py training=gpt3/5b stages=[training] training.model...=N`.
+"""Commands of NeMo's launcher: `python launcher_scripts/main.py training=gpt3/5b stages=[training] training.KEY=VALUE`.
 
 Source: NVIDIA/NeMo-Framework-Launcher, launcher_scripts/main.py and conf/config.yaml (a group of files for each stage
 with keys below its name); nemo_launcher/core/stages.py (a stage starts a script of NeMo with its own keys).

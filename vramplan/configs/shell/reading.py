@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
-from vramplan.configs.shell import queued
+from vramplan.configs.shell import loops, queued
 from vramplan.configs.shell.branches import Branches, decided_by
 from vramplan.configs.shell.commands import LAUNCHERS, is_training, named_by_caller, without_redirections
 from vramplan.configs.shell.conditions import OF_FILES, CommandList, holds, without_join
@@ -24,7 +25,8 @@ from vramplan.configs.shell.numbers import condition
 from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord, inside_calculated, is_test, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
-_PLACES = re.compile(r"=\"?\$\{?\d")
+_PLACES = re.compile(r"=\"?\$\{?\d|\$[@*]")
+OF_PROCESSES = ("mpirun", "mpiexec", "srun")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
 _SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
 """A command whose output a variable keeps; a sum is `$((...))`."""
@@ -182,6 +184,10 @@ class _StatementReader(Expansion):
         self.list = CommandList()
         self.goes_on = False
         """Whether the last command is that of the program: an option that begins the next one is cut off from it."""
+        self.repeats = 0
+        """How many loops over the arguments of a call are run."""
+        self.left = False
+        """Whether such a loop was left by `break`."""
         self.in_values: list[tuple[str, int]] = []
         """Commands whose output variables keep, and their lines: one of them trains where no other command does."""
 
@@ -216,9 +222,10 @@ class _StatementReader(Expansion):
         taken: list[list[bool]] = []  # per open if: is this branch run, was one run
         cases: list[list[Any]] = []
         outside, self.list = self.list, CommandList()
-        for written in statements:
-            words, sign = without_join(written)
-            head = words[0].text
+        at = 0
+        while at < len(statements) and not self.left:
+            words, sign = without_join(statements[at])
+            head, at = words[0].text, at + 1
             if self.list.left_out:
                 self.skip(words)
                 self.list.left_out = head != "}"
@@ -262,11 +269,29 @@ class _StatementReader(Expansion):
             if not words or not all(entry[0] for entry in taken):
                 self.skip(words)
                 continue
+            if "@" in self.values and loops.is_over_arguments(words):
+                body, at = loops.body_of(statements, at)
+                self.repeat(words, body)
+                continue
             if self.goes_on and not cases and _OPTIONS.match(words[0].text):
                 self.script.cut_off.append(Argument(words[0].text, words[0].line))
                 continue
             self.listed(words, sign)
         self.list = outside
+
+    def repeat(self, words: list[ShellWord], body: list[list[ShellWord]]) -> None:
+        """A loop over the arguments of a call: `while [ $# -gt 0 ]` up to the last one, or `for WORD in "$@"`."""
+        self.repeats += 1
+        if words[0].text == "for":
+            for item in list(self.values["@"]):
+                self.values[words[1].text] = [item]
+                self.run(body)
+        else:
+            many = None
+            while self.values["@"] and len(self.values["@"]) != many and not self.left and self.test(words[1:]):
+                many = len(self.values["@"])
+                self.run(body)
+        self.repeats, self.left = self.repeats - 1, False
 
     def listed(self, words: list[ShellWord], sign: str) -> None:
         """A command, where the list that it stands in runs it."""
@@ -308,14 +333,14 @@ class _StatementReader(Expansion):
         at = next(index for index, word in enumerate(words) if word.text == ")")
         patterns = [part for word in (*case[3], *words[:at]) for part in word.text.strip("()\"'").split("|")]
         case[3] = []
-        hit = not case[2] and any(part == "*" or part == case[0] for part in patterns)
+        hit = not case[2] and any(part == "*" or fnmatchcase(case[0], part) for part in patterns)
         case[1], case[2] = hit, case[2] or hit
         return words[at + 1 :]
 
     def test(self, words: list[ShellWord]) -> bool:
         """Whether a condition holds; a variable that nothing sets is empty in it."""
         texts: list[str] = []
-        for word in words:
+        for word in words if "@" not in self.values else loops.counted(words, len(self.values["@"])):
             if word.text in ("[", "]", "[[", "]]", "then", "test", ";"):
                 continue
             expression = inside_calculated(word.text)
@@ -367,6 +392,9 @@ class _StatementReader(Expansion):
         if words[0].text in self.starting and self.script.program is not None:
             self.script.runs[words[0].line] = words[0].text
             self.script.runs.setdefault(self.script.program.line, self.script.program.text)
+            return
+        if words[0].text == "break" and self.repeats:
+            self.left = True
             return
         if words[0].text == "shift" and "@" in self.values:
             self.shift(int(words[1].text) if len(words) > 1 and words[1].text.isdecimal() else 1)
@@ -513,16 +541,25 @@ class _StatementReader(Expansion):
         return self.inner(text, arguments[place + 2].line)
 
     def another(self, arguments: list[Argument]) -> bool:
-        """`bash run.sh a b`: run the script of that name with these arguments, where it reads them by their place."""
-        given = arguments[1:] if arguments[0].text in ("bash", "sh", "exec", "nohup") else arguments
+        """`bash run.sh a b`: run the script of that name with these arguments, where it reads them by their place.
+
+        A launcher of processes may stand before it: `mpirun -np 8 run.sh a b`.
+        """
+        starts = [at for at, item in enumerate(arguments) if item.text.endswith(".sh")]
+        by_launcher = starts and arguments[0].text.rsplit("/", 1)[-1] in OF_PROCESSES
+        outer = arguments[: starts[0]] if by_launcher else []
+        given = arguments[len(outer) :]
+        given = given[1:] if given[0].text in ("bash", "sh", "exec", "nohup") else given
         if not given or not given[0].text.endswith(".sh") or len(given) < 2 or self.depth >= 5:
             return False
         text = self.sourced(given[0].text.rsplit("/", 1)[-1])
-        if text is None or not _PLACES.search(text) or re.search(r"\$#|\bgetopts\b", text):
+        if text is None or not _PLACES.search(text) or re.search(r"\bgetopts\b", text):
             return False
-        self.depth += 1
+        self.depth, before = self.depth + 1, self.script.program
         self.called([[_placed(word, given[0].line) for word in words] for words in statements_of(text)], given[1:])
         self.depth -= 1
+        if self.script.program is not before:
+            self.script.launcher = [*outer, *self.script.launcher]
         return True
 
     def inside(self, arguments: list[Argument]) -> list[Argument]:
