@@ -137,6 +137,20 @@ def test_the_launcher_of_nemo_starts_the_file_of_a_stage(tmp_path: Path) -> None
         read(tmp_path, command.replace("[training]", "[conversion]"))
 
 
+def test_a_command_names_a_recipe_of_nemo_and_changes_it(tmp_path: Path) -> None:
+    command = "nemo llm pretrain --factory {} trainer.devices=4 data.micro_batch_size=2 trainer.max_steps=3 -y\n"
+    found = read(tmp_path, command.format('"llama3_8b(num_nodes=2)"'))
+    holds(found.job, model="llama-3-8b", sequence_length=8192, micro_batch_size=2, gradient_accumulation_steps=64)
+    assert found.job["parallel"] == {"context": 2, "data": 4, "sharding": "distributed-optimizer"}
+    tune = command.format("llama3_8b").replace("pretrain", "finetune")
+    assert read(tmp_path, tune).job["adapter"]["kind"] == "lora"
+    assert "adapter" not in read(tmp_path, tune.replace(" -y", " peft=none")).job
+    with pytest.raises(InputError, match=r"data.micro_batch_size: is \$ROWS, which only the caller knows"):
+        read(tmp_path, tune.replace("size=2", "size=$ROWS"))
+    with pytest.raises(InputError, match="is of no training program"):
+        read(tmp_path, command.format("own_recipe"))
+
+
 def test_how_many_machines_there_are_only_the_caller_knows(tmp_path: Path) -> None:
     command = "torchrun --nproc_per_node=8 --nnodes=$NODES torchtitan/train.py --job.config_file own.toml"
     found = read(tmp_path, command, own__toml=TITAN)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, named, option
+from vramplan.configs.programs import nemo_cli as cli
 from vramplan.configs.programs import nemo_defaults as defaults
 from vramplan.configs.programs import nemo_keys as keys_of
 from vramplan.configs.programs import nemo_launcher as launcher
@@ -369,7 +370,7 @@ HYDRA |= {"megatron_bert_pretraining.py": "megatron_bert_config", "megatron_t5_p
 
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
-    launched = launcher.started(words, file)
+    launched = launcher.started(words, file) or cli.started(words, file)
     if launched is not None:
         return launched
     folder, name = (option(words, key, file) for key in ("--config-path", "--config-name"))
