@@ -62,3 +62,10 @@ def test_tensors_of_experts_without_such_names_are_asked_for(more: str, hint: st
     found = meant(TEXT.format("google/gemma-4-26B-A4B") + more + TENSORS, "a.yaml")
     assert "targets" not in found.job["adapter"]
     assert f"--targets {hint}" in found.open["adapter.targets"]
+
+
+def test_targets_that_a_script_chooses_by_itself_are_asked_for() -> None:
+    text = "model_name_or_path: gpt2\nmax_length: 64\nuse_peft: true\nlora_r: 4\nlora_target_modules: {}\n"
+    assert meant(text.format("[c_attn]"), "a.yaml").job["adapter"]["targets"] == ["c_attn"]
+    found = meant(text.format("auto"), "a.yaml")
+    assert "adapter.targets" in found.open and "targets" not in found.job["adapter"]

@@ -39,7 +39,9 @@ def adapter(file: TrainingFile) -> bool:
         meaning.say("adapter.rank", rank, "lora_r")
     else:
         meaning.ask("adapter.rank", "it is the script's own default")
-    if targets:
+    if targets == ["auto"]:  # the name of no module: the script finds them by the model
+        meaning.ask("adapter.targets", "lora_target_modules is auto, by which the script chooses (--targets NAMES)")
+    elif targets:
         everything = len(targets) == 1 and targets[0] in ("all-linear", "all")
         meaning.say("adapter.targets", "all-linear" if everything else targets, "lora_target_modules")
     elif any(sheet.given(key) for key in ("lora_namespan_exclude", "num_lora_modules")):
