@@ -684,3 +684,21 @@ def test_keys_below_fsdp_config_may_leave_out_their_beginning() -> None:
     long = "".join(f"  fsdp_{line.strip()}\n" for line in short.splitlines())
     assert job(text + short, "a.yaml") == job(text + long, "a.yaml")
     holds(job(text + short, "a.yaml"), parallel__sharding="fsdp-grad-op", activation_checkpointing="full")
+
+
+@pytest.mark.parametrize(
+    ("policy", "classes", "told"),
+    [
+        ("TRANSFORMER_BASED_WRAP", "LlamaDecoderLayer", None),
+        ("TRANSFORMER_BASED_WRAP", "MixtralSparseMoeBlock", "fsdp_transformer_layer_cls_to_wrap"),
+        ("TRANSFORMER_BASED_WRAP", "LlamaDecoderLayer,LlamaMLP", None),
+        ("NO_WRAP", "", "fsdp_auto_wrap_policy"),
+        ("SIZE_BASED_WRAP", "", "fsdp_auto_wrap_policy"),
+    ],
+)
+def test_units_of_fsdp_that_are_no_blocks_are_told(policy: str, classes: str, told: str | None) -> None:
+    text = "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 4\nfsdp_config:\n"
+    text += f"  fsdp_auto_wrap_policy: {policy}\n  fsdp_transformer_layer_cls_to_wrap: '{classes}'\n"
+    found = meant(text + "  fsdp_transformer_cls_names_to_wrap: none that anybody reads\n", "a.yaml")
+    assert list(found.unmodelled) == ([f"fsdp_config.{told}"] if told else [])
+    assert not {one.key for one in found.without_effect} & set(found.unmodelled)

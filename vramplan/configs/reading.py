@@ -324,7 +324,8 @@ def job_of(
     program.read(sheet, meaning)
     _ask_the_caller(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
-    quiet = [key for key in quiet if not any(key in told.of for told in meaning.job.values())]  # elsewhere it has one
+    counts = {key for told in meaning.job.values() for key in told.of} | meaning.lacking.keys()
+    quiet = [key for key in quiet if key not in counts]  # with another value it has no effect
     own = [key for key in quiet if program.table.is_own(key)]
     if own:
         what = "settings of somebody's own, which say of data, logs or the schedule by their names"

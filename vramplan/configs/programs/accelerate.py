@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs import shell
-from vramplan.configs.programs import deepspeed, zero
+from vramplan.configs.programs import deepspeed, trainer, zero
 from vramplan.configs.programs.accelerate_keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
 from vramplan.configs.sheet import ALONE, BY_DEEPSPEED, DEVICES, Meaning, Program, Sheet
 from vramplan.configs.table import Table, names
@@ -236,6 +236,7 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("parallel.sharding", word, key if sheet.given(key) else "distributed_type")
     if word != "ddp":
         meaning.say("parallel.fsdp_version", version, f"{FSDP}.fsdp_version")
+        trainer.wrapping(sheet, meaning, f"{FSDP}.fsdp_auto_wrap_policy", f"{FSDP}.fsdp_transformer_layer_cls_to_wrap")
     key = f"{FSDP}.fsdp_offload_params"
     if sheet.flag(key):
         meaning.say("offload", ["parameters", "gradients", "optimizer"], key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -306,6 +307,27 @@ def limit_of_gathers(sheet: Sheet, meaning: Meaning, value: Any) -> None:
     if is_first and str(value).lower() in ("false", "0"):
         keys = ("fsdp_config.limit_all_gathers", "fsdp_config.fsdp_limit_all_gathers")
         meaning.say("parallel.limit_all_gathers", False, *(key for key in keys if sheet.given(key)))
+
+
+WITHIN_BLOCKS = re.compile(r"(?i)moe|mlp|expert|attention|embedding|linear|ffn|feedforward")
+"""What the class of a part of a block has in its name."""
+
+
+def wrapping(sheet: Sheet, meaning: Meaning, policy: str, classes: str) -> None:
+    """Tell of FSDP's units where a file has them otherwise than the blocks, which are counted.
+
+    `policy`, `classes`: the keys that say how units are found, and of which classes they are.
+    Source: huggingface/accelerate 1.15.0, utils/dataclasses.py, FullyShardedDataParallelPlugin.set_auto_wrap_policy.
+    """
+    word = str(sheet.get(policy) or "").upper()
+    if word == "NO_WRAP":
+        meaning.lack(policy, "the whole model is one unit of FSDP, and its blocks are counted as units")
+    elif word == "SIZE_BASED_WRAP":
+        meaning.lack(policy, "units of FSDP have a least size, and blocks are counted as units")
+    named = [name.strip() for name in str(sheet.get(classes) or "").strip("[]").split(",")]
+    within = [name for name in named if WITHIN_BLOCKS.search(name)]
+    if word in ("", "TRANSFORMER_BASED_WRAP") and within and len(within) == len(named):
+        meaning.lack(classes, f"units of FSDP are {', '.join(within)}, and whole blocks are counted as units")
 
 
 OLD_MODULES = {"neox": {"embed_out": "lm_head"}}

@@ -76,6 +76,8 @@ def fsdp(file: TrainingFile) -> None:
     if word != "ddp":
         meaning.say("parallel.fsdp_version", file.whole("fsdp_config", version, 2), "fsdp_config.version")
         trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
+        for before in ("fsdp_config.", "fsdp_config.fsdp_", "fsdp_"):
+            trainer.wrapping(sheet, meaning, f"{before}auto_wrap_policy", f"{before}transformer_layer_cls_to_wrap")
     file.sharding, file.sharding_of = word, ("fsdp",)
     if "offload" in options or true(below.get("offload_params")) or true(below.get("cpu_offload")):
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp")

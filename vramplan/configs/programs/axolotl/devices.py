@@ -62,6 +62,8 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     meaning.say("parallel.sharding", word, "fsdp_config", "fsdp")
     meaning.say("parallel.fsdp_version", int(version), "fsdp_version")
     trainer.limit_of_gathers(sheet, meaning, below.get("limit_all_gathers"))
+    for before in ("fsdp_config.", "fsdp_config.fsdp_"):
+        trainer.wrapping(sheet, meaning, f"{before}auto_wrap_policy", f"{before}transformer_layer_cls_to_wrap")
     offload = str(below.get("offload_params")).lower() == "true" or "offload" in options
     if offload:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp_config.offload_params")
