@@ -151,6 +151,13 @@ def test_a_command_names_a_recipe_of_nemo_and_changes_it(tmp_path: Path) -> None
         read(tmp_path, command.format("own_recipe"))
 
 
+def test_a_program_that_the_shell_looks_for_is_that_of_its_name(tmp_path: Path) -> None:
+    text = "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\ntemplate: default\ncutoff_len: 64\n"
+    command = "accelerate launch --num_processes 2 $(which llamafactory-cli) train own.yaml 2>&1 | tee log"
+    found = read(tmp_path, command, own__yaml=text)
+    assert (found.program, found.job["sequence_length"], found.job["parallel"]["data"]) == ("llama-factory", 64, 2)
+
+
 def test_how_many_machines_there_are_only_the_caller_knows(tmp_path: Path) -> None:
     command = "torchrun --nproc_per_node=8 --nnodes=$NODES torchtitan/train.py --job.config_file own.toml"
     found = read(tmp_path, command, own__toml=TITAN)

@@ -1,7 +1,7 @@
 """What small commands print, of texts that are known: `$(basename "$MODEL")`, `$(echo "$A * $B" | bc)`.
 
 Source: the GNU Coreutils manual, basename, cut, dirname, expr, tr; POSIX, awk and bc; the GNU Bash manual, section
-3.5.3 (what is taken away from the value of a variable).
+3.5.3 (what is taken away from the value of a variable) and `command -v`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def _printed(words: Words) -> str | None:
         return posixpath.basename(given[0].rstrip("/")).removesuffix(given[1] if len(given) > 1 else "")
     if name == "dirname" and len(given) == 1:
         return posixpath.dirname(given[0].rstrip("/")) or "."
+    if (name == "which" and len(given) == 1) or (name == "command" and given[:1] == ["-v"] and len(given) == 2):
+        return given[-1]  # its folder says nothing
     if name == "expr":
         return _whole(" ".join(given))
     return None

@@ -21,11 +21,13 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     verbs = ("train", "sft", "dpo", "rm")
     console = ("llamafactory-cli", "lmf", "llamafactory.cli")
     at = next((i for i, word in enumerate(words[:-1]) if named(word) in console), None)
+    before = words[:at]
     if at is not None and words[at + 1].text in verbs:
         at += 1
     else:
         scripts = ("src/train.py", "llamafactory/launcher.py")
         at = next((i for i, word in enumerate(words[:-1]) if word.text.endswith(scripts)), None)
+        before = words[:at]
     if at is None or at + 1 >= len(words):
         return None
     first, rest = words[at + 1], words[at + 1 :]
@@ -33,7 +35,7 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     changes = {**assigned(rest, file), **options(rest, file)}
     if words[at].text in verbs:
         changes["program"] = Written(words[at].text, file, words[at].line)
-    launcher = launcher_of(words[:at], file)
+    launcher = launcher_of(before, file)
     if not launcher:
         held = {name: script.values[name][0] for name in ("NPROC_PER_NODE", "NNODES") if script.values.get(name)}
         names = {"NPROC_PER_NODE": "launcher.nproc_per_node", "NNODES": "launcher.nnodes"}
