@@ -402,6 +402,18 @@ def test_defaults_of_a_program_made_from_nanogpt(tmp_path: Path, loop: str, gpus
     assert expected.items() <= found.items()
 
 
+def test_a_program_that_chooses_its_model_by_a_name_leaves_it_open(tmp_path: Path) -> None:
+    own = "model_name = 'longhorn'"
+    (tmp_path / "train.py").write_text(OWN_PROGRAM.format(own=own, loop="if model_name == 'longhorn':\n    pass"))
+    file = tmp_path / "own.py"
+    file.write_text("n_embd = 384\nn_head = 6\nblock_size = 512\nwandb_log = True\nmax_iters = 10\n")
+    found = read_files([str(file)], Wanted())
+    assert "model" not in found.job
+    assert "model_name, which is longhorn" in found.open["model"]
+    (tmp_path / "train.py").write_text((tmp_path / "train.py").read_text().replace("longhorn", "gpt2"))
+    assert "model" in read_files([str(file)], Wanted()).job
+
+
 def test_a_train_py_without_the_configurator_is_another_program(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("batch_size = 16\n")
     file = tmp_path / "own.py"

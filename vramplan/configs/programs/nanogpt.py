@@ -15,7 +15,7 @@ from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.forms import NotConstant, from_python
 from vramplan.configs.neighbours import started as started_beside
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
-from vramplan.configs.shell import Script
+from vramplan.configs.shell import Script, shown
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, closest
@@ -79,6 +79,19 @@ _DIVIDES = re.compile(r"gradient_accumulation_steps\s*//=|gradient_accumulation_
 
 
 _SIMULATES = re.compile(r"gradient_accumulation_steps\s*\*=\s*8\b")
+
+
+_CHOOSES = re.compile(r"(?m)^(?P<name>model(_\w+)?|arch(itecture)?)\s*=\s*['\"](?P<value>[^'\"]*)['\"]")
+
+
+def _other_model(sheet: Sheet, program: str | None) -> str | None:
+    """Why the model is none of nanoGPT's, by the `train.py` around a file; None where it may be one."""
+    for found in _CHOOSES.finditer(program or ""):
+        name = found["name"]
+        value = str(sheet.written[name].value) if name in sheet.written else found["value"]
+        if re.search(rf"\b{name}\s*==", program) and "gpt" not in value.lower():
+            return f"the train.py around the file chooses it by {name}, which is {shown(value)} (--model NAME)"
+    return None
 
 
 def _of_its_program(sheet: Sheet, meaning: Meaning) -> str | None:
@@ -149,6 +162,10 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("sequence_length", length, "block_size")
     meaning.say("micro_batch_size", sheet.count("batch_size"), "batch_size")
     _model(sheet, meaning, length)
+    other = _other_model(sheet, program)
+    if other is not None:
+        meaning.job.pop("model", None)
+        meaning.ask("model", other)
     _devices(sheet, meaning, program)
     _optimizer(sheet, meaning)
     precision = sheet.word("dtype", PRECISIONS)
