@@ -534,3 +534,41 @@ def test_a_trainer_of_a_name_of_trls_from_elsewhere_has_none_of_its_defaults(tmp
     script.write_text(text.format("own_trainer"))
     with pytest.raises(InputError, match="is of no training program"):
         read_file(str(script), Wanted())
+
+
+FREEZING = """
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+    {more}
+    model = {made}.from_pretrained("gpt2")
+    {body}
+    tokens = tokenizer(text, truncation=True, max_length=64)
+    args = TrainingArguments("out", per_device_train_batch_size=2, num_train_epochs=1)
+    Trainer(model=model, args=args, train_dataset=tokens).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_open"),
+    [
+        ("for p in model.parameters(): p.requires_grad = 'head' in p.name", True),
+        ("model.transformer.requires_grad_(False)", True),
+        ("ref_model.requires_grad_(False)", False),
+        ("for p in teacher.parameters(): p.requires_grad = False", False),
+        ("hook = lambda m, i, output: output.requires_grad_(True)", False),
+        ("model = get_peft_model(model, LoraConfig(r=4)); model.lm_head.requires_grad_(True)", False),
+    ],
+)
+def test_what_a_script_freezes_itself_is_asked_for(body: str, is_open: bool) -> None:
+    text = textwrap.dedent(FREEZING.format(more="from peft import *", made="AutoModelForCausalLM", body=body))
+    found = meant(text, "tune.py")
+    assert ("frozen" in found.open) is is_open
+    holds(found.job, model="gpt2", sequence_length=64)
+
+
+def test_a_model_of_a_class_of_ones_own_and_an_adapter_of_a_copy_of_peft_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "own_model.py").write_text("class OwnForCausalLM(LlamaForCausalLM): ...\n")
+    body = "model = PeftModel.from_pretrained_multi(model, several)"
+    text = FREEZING.format(more="from own_model import OwnForCausalLM", made="OwnForCausalLM", body=body)
+    (tmp_path / "tune.py").write_text(textwrap.dedent(text))
+    found = read_file(str(tmp_path / "tune.py"), Wanted())
+    assert {"model", "adapter.rank", "adapter.targets"} <= set(found.open)

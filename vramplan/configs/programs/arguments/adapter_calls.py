@@ -23,6 +23,9 @@ OWN_ADAPTERS = re.compile(
 )
 """What functions are called that make an adapter, in modules of somebody's own."""
 
+OF_A_COPY = re.compile(r"(\w+\.)*Peft\w*\.from_pretrained_\w+")
+"""What a copy of PEFT has, and PEFT itself has not."""
+
 PEFT = "peft"
 
 KNOWN = f"those of LoraConfig, {', '.join(peft_kinds.BY_NAME)} are"
@@ -109,6 +112,7 @@ class AdapterPage(ScriptPage):
         """
         given = self.names.behind(config)
         makes = [call for call in calls if OWN_ADAPTERS.fullmatch(name_of(call)) and not self._is_of_peft(call)]
+        makes += [call for call in calls if OF_A_COPY.fullmatch(name_of(call))]
         if isinstance(given, ast.Call) and not self._is_of_peft(given):
             makes.insert(0, given)
         if wraps is not None and self._is_of_peft(wraps, (PEFT,)):

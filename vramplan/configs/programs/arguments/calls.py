@@ -21,7 +21,7 @@ from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments import loaded_adapters
 from vramplan.configs.programs.arguments.adapter_calls import AdapterPage
-from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, OLD_KBIT
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, OLD_KBIT, SETS_GRADIENTS
 from vramplan.configs.programs.arguments.script_page import UNSLOTH
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
@@ -70,6 +70,9 @@ QUANTIZED = (f"{INIT}.quantization_config", f"{INIT}.load_in_")
 
 OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "max_length", "max_prompt_length")
 """Arguments that trainers of TRL took themselves, before their configurations did."""
+
+BESIDE = re.compile(r"(?i)ref|teacher|reward|critic|input|output|embeds|\bout\b|\bx\b")
+"""What stands beside the trained model, or is no parameter: `output.requires_grad_(True)` in a hook."""
 
 LIBRARIES = ("trl", "transformers", "unsloth", "optimum")
 """Whose trainers have the defaults that are known; one of the same name from elsewhere is somebody's own."""
@@ -166,10 +169,31 @@ class _Page(AdapterPage):
             self.usual("bf16", False, run.arguments)
         self._model(run)
         self.adapter(run.trainer)
+        if "use_peft" not in self.written:
+            self._freezes()
         if run.task in REFERRING:
             self._reference(run.trainer)
         if run.task is None:
             self._length()
+
+    def _freezes(self) -> None:
+        """Whether the script says by itself which parameters are trained, of another model than a reference."""
+        for node in ast.walk(self.names.tree):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            if isinstance(node, ast.Call):
+                targets = [node.func]
+            for target in targets:
+                word = SETS_GRADIENTS + "_" * isinstance(node, ast.Call)
+                if not isinstance(target, ast.Attribute) or target.attr != word or self.names.is_left_out(node):
+                    continue
+                if not any(BESIDE.search(name) for name in (*self._loops_around(node), ast.unparse(target.value))):
+                    self.put(SETS_GRADIENTS, True, node)
+                    return
+
+    def _loops_around(self, node: ast.AST) -> list[str]:
+        """What loops go through that a node stands in."""
+        loops = (one for one in ast.walk(self.names.tree) if isinstance(one, ast.For))
+        return [ast.unparse(one.iter) for one in loops if any(inner is node for inner in ast.walk(one))]
 
     def _reference(self, trainer: ast.Call) -> None:
         """A reference model of its own, which a trainer takes beside an adapter too."""
@@ -269,6 +293,8 @@ class _Page(AdapterPage):
         found = self._taken([call for call in self.names.calls() if self._loads(call)])
         if isinstance(node, ast.Call) and name_of(node) in self.names.fields:
             return None
+        if any(self._is_of_own_class(call) for call in found):
+            return None
         if isinstance(node, ast.Name):
             values = [
                 _unwrapped(value)
@@ -286,6 +312,11 @@ class _Page(AdapterPage):
             if any(name_of(value).split(".")[0] in self.names.fields for value in values):
                 return None
         return found[0] if found else None
+
+    def _is_of_own_class(self, call: ast.Call) -> bool:
+        """Whether a model is of a class that a module beside the script has, whose blocks nobody knows."""
+        module, name = self.names.imported.get(name_of(call).split(".")[0], ("", None))
+        return bool(name) and self.names.beside(module) is not None
 
     def _taken(self, calls: list[ast.Call]) -> list[ast.Call]:
         """Those of the branches that the text takes; all where it takes none."""

@@ -39,6 +39,9 @@ KBIT = "prepare_model_for_kbit_training"
 OLD_KBIT = "prepare_model_for_int8_training"
 """Its name up to PEFT 0.9. Source: huggingface/peft 0.4.0, src/peft/utils/other.py."""
 
+SETS_GRADIENTS = "requires_grad"
+"""An attribute that a script sets itself: what is trained hangs on names that its text does not say."""
+
 CLASSIFIER = "ForSequenceClassification"
 """A model of a script that classifies sequences."""
 
@@ -127,6 +130,7 @@ OF_OTHERS = names(
 UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
+    requires_grad
     lora_config peft_config.* freeze_vision_tower freeze_merger freeze_llm tune_mm_vision tune_mm_mlp tune_mm_llm
     tune_merger disable_flash_attn2 lora_target_parameters lora_bias trainable_token_indices
     trainable_token_indices.*

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import OF_PEFT
+from vramplan.configs.programs.arguments.keys import OF_PEFT, SETS_GRADIENTS
 from vramplan.configs.programs.arguments.peft_kinds import bias_of, other_adapter, say_tokens
 
 
@@ -19,6 +19,8 @@ def adapter(file: TrainingFile) -> bool:
     sheet, meaning = file.sheet, file.meaning
     if other_adapter(file):
         return True
+    if sheet.flag(SETS_GRADIENTS):
+        meaning.ask("frozen", "the script sets requires_grad itself (--frozen NAMES, or --frozen none)")
     _of_a_file(file)
     wanted = bool(sheet.flag("use_peft"))
     rank, alpha, dropout = sheet.count("lora_r"), sheet.number("lora_alpha"), sheet.number("lora_dropout")
