@@ -266,3 +266,14 @@ def test_fields_of_a_data_class_have_the_values_of_the_command(tmp_path: Path) -
     found = read_files([str(run)], Wanted())
     holds(found.job, model="gpt2", micro_batch_size=3, sequence_length=512, gradient_accumulation_steps=1)
     assert found.job["parallel"]["data"] == 2
+    script = (tmp_path / "tune.py").read_text().replace(", max_seq_length=script_args.seq_length", "")
+    (tmp_path / "tune.py").write_text(script.replace("seq_length", "max_length"))  # which the script uses elsewhere
+    run.write_text("torchrun --nproc_per_node 2 tune.py --model_name gpt2 --batch_size 3 --max_length 96\n")
+    assert read_files([str(run)], Wanted()).job["sequence_length"] == 96
+
+
+def test_a_prompt_and_an_answer_of_preferences_are_one_text() -> None:
+    text = "torchrun --nproc_per_node 8 dpo_training.py --model_name_or_path {} --max_source_length 48 "
+    text += "--max_target_length 16 --per_device_train_batch_size 2 --output_dir out --bf16\n"
+    assert meant(text.format("./own-model"), "run.sh").job["sequence_length"] == 64
+    assert meant(text.format("google-t5/t5-small"), "run.sh").job["target_length"] == 16

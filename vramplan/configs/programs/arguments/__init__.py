@@ -104,6 +104,10 @@ OWN_OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {"adamw": (
 """Words of scripts that call their setting `optimizer`, of which the Trainer has none."""
 
 
+OF_PAIRS = ("dpo", "kto", "orpo", "cpo")
+"""Tasks on a prompt with answers, which models of one text have."""
+
+
 def length(file: TrainingFile) -> None:
     """Say the tokens of a sequence."""
     sheet, meaning = file.sheet, file.meaning
@@ -140,7 +144,8 @@ def _both_texts(file: TrainingFile) -> None:
         if both[0] is None or both[1] is None:
             continue
         shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
-        if one == "source_max_len" or (shape is not None and shape.decoder_layers is None):
+        of_one_text = one == "source_max_len" or (shape is None and losses.task_of(file) in OF_PAIRS)
+        if of_one_text or (shape is not None and shape.decoder_layers is None):
             meaning.say("sequence_length", both[0] + both[1], one, other)
         elif sheet.given(one) and sheet.given(other):
             meaning.say("target_length", both[1], other)

@@ -77,6 +77,9 @@ BESIDE = re.compile(r"(?i)ref|teacher|reward|critic|input|output|embeds|\bout\b|
 LIBRARIES = ("trl", "transformers", "unsloth", "optimum")
 """Whose trainers have the defaults that are known; one of the same name from elsewhere is somebody's own."""
 
+LENGTHS = ("max_length", "max_seq_length", "model_max_length", "block_size")
+"""Arguments of a command that say how long a sequence is."""
+
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
 
@@ -111,6 +114,10 @@ def from_python(
     page = _Page(names, file)
     page.written |= {key: item for key, item in (given or {}).items() if key in left}
     page.read(run)
+    if not any(
+        key in page.written for key in LENGTHS
+    ):  # what the script makes of it has the name that it has elsewhere
+        page.written |= {key: item for key, item in (given or {}).items() if key in LENGTHS}
     told = f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
     if run.own:
         told += f", a trainer of its own: what it changes in the one of {name_of(run.arguments)} is not counted"
@@ -316,7 +323,7 @@ class _Page(AdapterPage):
     def _is_of_own_class(self, call: ast.Call) -> bool:
         """Whether a model is of a class that a module beside the script has, whose blocks nobody knows."""
         module, name = self.names.imported.get(name_of(call).split(".")[0], ("", None))
-        return bool(name) and self.names.beside(module) is not None
+        return bool(name) and module.split(".")[0] not in LIBRARIES and self.names.beside(module) is not None
 
     def _taken(self, calls: list[ast.Call]) -> list[ast.Call]:
         """Those of the branches that the text takes; all where it takes none."""
