@@ -337,12 +337,24 @@ def test_what_follows_from_another_key_is_not_told() -> None:
 
 
 @pytest.mark.plain
+def test_the_dropout_of_a_job_goes_before_that_of_its_model(tmp_path: Path) -> None:
+    sizes = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
+    command = f"torchrun --nproc_per_node 8 pretrain_gpt.py {sizes} --vocab-size 1024 --micro-batch-size 2 --bf16 "
+    path = tmp_path / "own.sh"
+    path.write_text(command + "--global-batch-size 16 --hidden-dropout 0.1 --attention-dropout 0.1\n")
+    ran = run("convert", str(path), "--to", "megatron-lm")
+    assert ran.code == 0, ran.err
+    assert "--hidden-dropout 0.1" in ran.out
+
+
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("name", "words", "line"),
     [
         ("torchtune", ("--qlora", "--seq", "2048"), "qlora_llama3_2_3b"),
         ("megatron-lm", ("--gpus", "8", "--sharding", "fsdp"), "--data-parallel-sharding-strategy optim_grads_params"),
         ("megatron-lm", ("--gpus", "8", "--sharding", "fsdp-grad-op"), "--data-parallel-sharding-strategy optim_grads"),
+        ("megatron-lm", ("--gpus", "8", "--gradient-dtype", "bf16"), "--grad-reduce-in-bf16"),
     ],
 )
 def test_a_setting_of_the_program_is_found(name: str, words: tuple[str, ...], line: str) -> None:

@@ -289,8 +289,7 @@ MAY_BE_NOTHING = frozenset(("quantization", "offload", "frozen", "max_gradient_n
 def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
     """The keys that come out otherwise of a job of these keys, with what they come out as. Raises InputError."""
     echo = flat(job_to_dict(build_job(nested(keys), profile_dirs=folders)))
-    if echo.get("dropout") is not None and isinstance(echo["model"], Mapping):  # which goes before those of the model
-        echo["model"] = {**echo["model"], **{key: echo["dropout"] for key in DROPOUTS if key in echo["model"]}}
+    echo["model"] = _dropped(echo["model"], echo.get("dropout"))
     micro, whole = echo["micro_batch_size"], echo["global_batch_size"]
     if echo["gradient_accumulation_steps"] is None and micro and whole:  # they follow, as where a plan is made
         echo["gradient_accumulation_steps"] = whole // (micro * (echo["parallel.data"] or 1))
@@ -299,6 +298,13 @@ def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -
         for key in dict.fromkeys((*asked.job, *echo))
         if not _same(asked, key, echo.get(key)) and not _is_free(asked, key)
     }
+
+
+def _dropped(model: Any, share: float | None) -> Any:
+    """A shape with the dropout of a job, which goes before the model's own."""
+    if share is None or not isinstance(model, Mapping):
+        return model
+    return {**model, **{key: share for key in DROPOUTS if key in model}}
 
 
 def _is_meant(asked: Asked, key: str, value: Any) -> bool:
@@ -312,7 +318,7 @@ def _same(asked: Asked, key: str, other: Any) -> bool:
     if key == "frozen" and one and other and asked.paths:
         return matching(one, asked.paths) == matching(other, asked.paths)
     if key == "model" and isinstance(one, Mapping) and isinstance(other, Mapping):
-        left, right = _unlabelled(one), _unlabelled(other)
+        left, right = _unlabelled(_dropped(one, asked["dropout"])), _unlabelled(other)
         return left.keys() == right.keys() and all(
             left[name] == right[name] or all(one[name] in asked.alike.get(f"model.{name}", ()) for one in (left, right))
             for name in left

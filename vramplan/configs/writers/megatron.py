@@ -121,6 +121,13 @@ def _latent(page: Page, latent: Mapping[str, Any]) -> None:
             page.put(name, latent[key])
 
 
+GRADIENTS: dict[tuple[str | None, Any], str] = {
+    ("bf16", "bf16"): "grad_reduce_in_bf16",
+    ("fp16", "fp32"): "accumulate_allreduce_grads_in_fp32",
+}
+"""By the type of the weights and that of their gradients: what sums them otherwise than Megatron does by itself."""
+
+
 def _training(page: Page, asked: Asked) -> None:
     micro, steps = asked["micro_batch_size"] or 1, asked["gradient_accumulation_steps"] or 1
     page.put("micro_batch_size", micro, "micro_batch_size")
@@ -132,6 +139,9 @@ def _training(page: Page, asked: Asked) -> None:
         page.put("fp8_format", "hybrid", "precision")
     elif asked.half:
         page.put(asked.half, True, "precision")
+    summed = GRADIENTS.get((asked.half, asked["gradient_dtype"]))
+    if summed is not None:
+        page.put(summed, True, "gradient_dtype")
     name = words.turned(computing.OPTIMIZERS).get(str(asked["optimizer"]), "adam")
     note = "decouples weight decay, as AdamW does" if asked["optimizer"] == "adamw" else ""
     page.put("optimizer", name, "optimizer", note=note)
