@@ -148,6 +148,23 @@ def test_a_loop_over_all_arguments_of_a_call() -> None:
     assert [argument.text for argument in script.arguments] == ["--b", "--c", "1"]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('read -p "Go on? (y/n) " A\nif [[ "$A" =~ ^[Yy]$ ]]; then B=1; else B=2; fi\npython x.py --b $B', "--b 1"),
+        ("N=12\nif [[ $N =~ ^[0-9]+$ ]]; then B=$N; fi\npython x.py --b ${B:-0}", "--b 12"),
+        ("N=x\nif [[ $N =~ ^[0-9 ]]; then B=$N; fi\npython x.py --b ${B:-0}", "--b 0"),  # no expression
+        (
+            'L=("a b.yaml" "c d")\nfor X in "${L[@]}"; do\n  read -r M C <<< "$X"\n  python x.py --m $M --c $C\ndone',
+            "--m a --c b.yaml",
+        ),
+        ('L="a b"\nfor X in $L; do\n  python x.py --m $X --c 1\ndone', "--m a --c 1"),
+    ],
+)
+def test_a_question_is_answered_and_items_of_a_loop_keep_their_blanks(text: str, words: str) -> None:
+    assert run(text) == words.split()
+
+
 def test_an_unknown_of_several_words_stays_one() -> None:
     assert len(run("python x.py --a $(hostname -i | head -n 1):$PORT --b")) == 3
 

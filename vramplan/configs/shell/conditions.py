@@ -32,6 +32,14 @@ def holds(texts: list[str]) -> bool:
     return _single([text for text in texts if text not in ("(", ")")])
 
 
+def _matches(text: str, pattern: str) -> bool:
+    """Whether a text holds a pattern of `=~`, whose extended expressions Python reads too, but for named classes."""
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return False
+
+
 def _single(texts: list[str]) -> bool:
     if not texts:
         return False
@@ -50,6 +58,8 @@ def _single(texts: list[str]) -> bool:
         return re.fullmatch(re.escape(right).replace(r"\*", ".*"), left) is not None
     if sign == "!=":
         return left != right
+    if sign == "=~":
+        return _matches(left, right)
     numbers = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt}
     numbers |= {"-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}
     if sign in numbers:

@@ -26,6 +26,9 @@ from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord, inside_cal
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
 _PLACES = re.compile(r"=\"?\$\{?\d|\$[@*]")
+YES = "y"
+"""What a person is taken to answer whom a script asks whether to go on, `read -p "Go on? (y/n)" ANSWER`."""
+
 OF_PROCESSES = ("mpirun", "mpiexec", "srun")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
 _SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
@@ -402,8 +405,11 @@ class _StatementReader(Expansion):
         if words[0].text == "read" and len(words) > 2 and words[-2].text == HERE:
             self.fields(words[1:-2], words[-1], any(word.text.startswith("IFS=") for word in before))
             return
+        if words[0].text == "read" and words[-1].text not in (HERE, "read") and any(w.text == "-p" for w in words):
+            self.values[words[-1].text] = [Argument(YES, words[-1].line)]
+            return
         if words[0].text == "for" and len(words) > 3 and words[2].text == "in":
-            self.loop(words[1].text, [argument for word in words[3:] for argument in self.expand(word)])
+            self.loop(words[1].text, [part for word in words[3:] for part in self.parts_of(word)])
             return
         if words[0].text in ("for", "while", "until", "function", "echo", "printf", "mkdir", "cd", "set", "unset"):
             return
@@ -426,10 +432,14 @@ class _StatementReader(Expansion):
                 value = [*old, *value]
         self.values[name] = value
 
-    def loop(self, name: str, values: list[Argument]) -> None:
+    def parts_of(self, word: ShellWord) -> list[Argument]:
+        """What a loop takes one after the other of a word: an item of `"${ITEMS[@]}"` may have blanks."""
+        found = self.expand(word)
+        return found if word.text.startswith('"') else [part for item in found for part in split_of(item)]
+
+    def loop(self, name: str, parts: list[Argument]) -> None:
         """Take the first of the values over which a loop goes, where the text says them."""
-        parts = [part for value in values for part in split_of(value)]
-        if parts and not unknowns(parts[0].text) and re.fullmatch(r"[\w./+,-]+", parts[0].text):
+        if parts and not unknowns(parts[0].text) and re.fullmatch(r"[\w./+,: -]+", parts[0].text):
             self.values[name] = [parts[0]]
             if len(parts) > 1:
                 self.script.loops.setdefault(name, [part.text for part in parts])
