@@ -86,10 +86,11 @@ _CHOOSES = re.compile(r"(?m)^(?P<name>model(_\w+)?|arch(itecture)?)\s*=\s*['\"](
 
 def _other_model(sheet: Sheet, program: str | None) -> str | None:
     """Why the model is none of nanoGPT's, by the `train.py` around a file; None where it may be one."""
-    for found in _CHOOSES.finditer(program or ""):
+    text = program or ""
+    for found in _CHOOSES.finditer(text):
         name = found["name"]
         value = str(sheet.written[name].value) if name in sheet.written else found["value"]
-        if re.search(rf"\b{name}\s*==", program) and "gpt" not in value.lower():
+        if re.search(rf"\b{name}\s*==", text) and "gpt" not in value.lower():
             return f"the train.py around the file chooses it by {name}, which is {shown(value)} (--model NAME)"
     return None
 
