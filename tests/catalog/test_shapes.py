@@ -52,6 +52,30 @@ SOUND = Waveform(
     place_kernel=128,
     place_groups=16,
 )
+IDEFICS3 = {
+    "task": "lm",
+    "image_size": 364,
+    "patch_size": 14,
+    "channels": 3,
+    "vision_merge": 2,
+    "vision_tiles": 17,
+    "vision_layers": 12,
+    "vision_hidden_size": 1152,
+    "vision_attention_heads": 16,
+    "vision_intermediate_size": 3072,
+    "vision_activation": "gelu_pytorch_tanh",
+    "vision_attention_dropout": 0.0,
+    "hidden_size": 4096,
+    "layers": 32,
+    "attention_heads": 32,
+    "key_value_heads": 32,
+    "intermediate_size": 11008,
+    "vocabulary_size": 32000,
+    "max_positions": 2048,
+    "tied_embeddings": False,
+    "image_tokens": 17 * 169,
+    "stacks": (12, 32),
+}
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "vocabulary_size": 50257,
@@ -772,6 +796,8 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "image_tokens": 576 + 48 * 49,
         "stacks": (23, 1, 32),
     },
+    "idefics3": IDEFICS3,
+    "smolvlm": IDEFICS3,
     "clip": {
         "task": "contrastive",
         "image_size": 224,

@@ -67,6 +67,16 @@ LLAVA_NEXT: dict[str, Any] = {
     "text_config": {"model_type": "mistral", "vocab_size": 32064, "sliding_window": None},
     "vision_config": {"model_type": "clip_vision_model", "image_size": 336, "num_hidden_layers": 24},
 }
+IDEFICS3: dict[str, Any] = {
+    "architectures": ["Idefics3ForConditionalGeneration"],
+    "model_type": "idefics3",
+    "image_token_id": 49190,
+    "scale_factor": 4,
+    "text_config": {"model_type": "llama", "vocab_size": 49280, "hidden_size": 576, "num_attention_heads": 9}
+    | {"num_hidden_layers": 30, "num_key_value_heads": 3, "intermediate_size": 1536, "tie_word_embeddings": True},
+    "vision_config": {"model_type": "idefics3", "image_size": 512, "patch_size": 16, "hidden_size": 768}
+    | {"num_attention_heads": 12},
+}
 PALIGEMMA: dict[str, Any] = {
     "architectures": ["PaliGemmaForConditionalGeneration"],
     "model_type": "paligemma",
@@ -270,6 +280,20 @@ def test_llava_next_has_a_square_of_tiles_beside_the_whole_image(tmp_path: Path)
     assert (qwen.qkv_bias, qwen.output_bias, qwen.sliding_window_start) == (True, False, None)
 
 
+@pytest.mark.parametrize("model_type", ["idefics3", "smolvlm"])
+def test_idefics3_and_smolvlm_have_tiles_and_a_llama(tmp_path: Path, model_type: str) -> None:
+    shape = read(tmp_path, {**IDEFICS3, "model_type": model_type})
+    assert (shape.family, shape.transformers_model_type, shape.tied_embeddings) == (model_type, model_type, False)
+    assert (shape.hidden_size, shape.head_size, shape.key_value_heads, shape.layers) == (576, 64, 3, 30)
+    assert (shape.vision_layers, shape.vision_intermediate_size, shape.vision_activation) == (
+        12,
+        3072,
+        "gelu_pytorch_tanh",
+    )
+    assert (shape.vision_tiles, shape.vision_merge, shape.image_tokens, shape.stacks) == (17, 4, 17 * 64, (12, 30))
+    assert read(tmp_path, {**IDEFICS3, "tie_word_embeddings": True}).tied_embeddings
+
+
 def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:
     shape = read(tmp_path, QWEN2_VL)
     assert (shape.layers, shape.hidden_size, shape.key_value_heads, shape.vocabulary_size) == (28, 3584, 4, 152064)
@@ -345,6 +369,10 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**LLAVA_NEXT, "text_config": {"model_type": "mistral"}}, "windows of a text beside images are not modelled"),
         ({**LLAVA_NEXT, "text_config": {"model_type": "phi3"}}, "'phi3' is not modelled inside of llava_next"),
         ({**LLAVA_NEXT, "vision_feature_layer": -1}, "vision_feature_layer: only -2 is modelled"),
+        ({"model_type": "idefics3"}, "squares of 2 do not cover the 7 patches of an edge"),  # the class's own sizes
+        ({**IDEFICS3, "scale_factor": 3}, "squares of 3 do not cover the 32 patches of an edge"),
+        ({**IDEFICS3, "text_config": {"model_type": "mistral"}}, "'mistral' is not modelled inside of idefics3"),
+        ({**IDEFICS3, "vision_config": {"model_type": "clip_vision_model"}}, "is not modelled inside of idefics3"),
         ({**INTERNVL, "vision_config": {"norm_type": "rms_norm"}}, "norm_type: 'rms_norm' is not modelled"),
         ({**INTERNVL, "vision_config": {"use_qk_norm": True}}, "use_qk_norm: true is not modelled"),
         ({**INTERNVL, "vision_config": {"use_mean_pooling": False}}, "use_mean_pooling: false is not modelled"),

@@ -48,6 +48,7 @@ TITLES = {
     "vramplan.replay.operators.masked_attention": "Attention with a mask",
     "vramplan.replay.operators.multimodal": "Images among tokens",
     "vramplan.replay.operators.packed_tiles": "Tiles of an image put together, by LLaVA-NeXT",
+    "vramplan.replay.operators.image_tiles": "Tiles that a batch is filled up with, by Idefics3 and SmolVLM",
     "vramplan.replay.operators.tiles": "Images in tiles",
     "vramplan.replay.operators.patches": "Patches that a processor has cut",
     "vramplan.replay.operators.ragged": "Images of one row, one by one",

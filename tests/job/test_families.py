@@ -71,6 +71,8 @@ def test_these_families_are_particular() -> None:
         "paligemma",
         "internvl",
         "llava_next",
+        "idefics3",
+        "smolvlm",
     ]
     two_stacks = ["t5", "bart", "mbart", "m2m_100", "pegasus", "marian", "whisper"]
     assert sorted(unequal) == sorted(["resnet", *two_stacks, "gemma3n_text", "gemma4_text", *among_text])

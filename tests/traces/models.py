@@ -334,6 +334,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "mistral", **GROUPED, "sliding_window": None},
         "vision_config": {"model_type": "clip_vision_model", **TOWER},
     },
+    "idefics3": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "llama", **GROUPED},
+        "vision_config": {"model_type": "idefics3_vision", **TOWER},
+    },
+    "smolvlm": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "llama", **GROUPED},
+        "vision_config": {"model_type": "smolvlm_vision", **TOWER},
+    },
     "internvl": {
         "image_token_id": 1002,
         "text_config": {"model_type": "qwen2", **GROUPED},
@@ -350,6 +360,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 """The keys of `config.json` but for `model_type`, by model type."""
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "idefics3": {"scale_factor": (1, 2, 4)},
+    "smolvlm": {"scale_factor": (2, 4)},
     "internvl": {"text_config": tuple({**GROUPED, "model_type": name} for name in ("qwen2", "qwen3", "llama"))},
     "paligemma": {
         "text_config": (

@@ -131,6 +131,8 @@ FAMILY_OF = {
     "hubert": "wav2vec2",
     "internvl": "internvl",
     "llava_next": "llava_next",
+    "idefics3": "idefics3",
+    "smolvlm": "smolvlm",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

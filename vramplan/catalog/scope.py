@@ -37,8 +37,8 @@ HYBRID = (
 )
 VISION_LANGUAGE = (
     "of models that take images and text together LLaVA, LLaVA-NeXT, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
-    "Qwen3.5, Gemma 3, PaliGemma, InternVL and Mistral 3 are modelled; give the config.json of the text part, or the "
-    "text model of the same size"
+    "Qwen3.5, Gemma 3, PaliGemma, InternVL, Idefics3, SmolVLM and Mistral 3 are modelled; give the config.json of the "
+    "text part, or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
@@ -66,7 +66,8 @@ MODELS = (
         RECURRENT,
     ),
     Scope(
-        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$|smolvlm-2\.2b"
+        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$"
+        r"|smolvlm2?(-(256m|500m|2\.2b))?$|idefics3-8b(-llama3)?$"
         r"|pixtral-12b|internvl3(\.5)?-\d+b$|paligemma(-3b|2-(3b|10b|28b))-(pt|mix)-\d+$)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from vramplan.measure.known import known
+from vramplan.measure.known import known, with_ones
 from vramplan.measure.objectives import smooths_outside
 from vramplan.measure.preferences import is_preference, pairs_of
 from vramplan.measure.taught_from_file import SAVED
-from vramplan.replay.models.capable import marks_images
+from vramplan.replay.models.capable import fills_images, marks_images
 from vramplan.values.job import ResolvedJob
 
 SEQUENCES_IN_A_ROW = 2  # of packed ones
@@ -63,6 +63,8 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
         return images_in_patches(job, model, device)
     if shape.cross_attention_layers:
         return images_in_tiles(job, model, device)
+    if fills_images(shape.family):
+        return filled_images(job, model, device)
     assert size is not None
     assert shape.channels is not None
     assert job.image_size is not None
@@ -74,6 +76,19 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     asked = shape.any_image_size or shape.vision_newline
     sizes = {"image_sizes": known([[whole, whole]] * size, device)} if asked else {}
     return {"pixel_values": pixels, **sizes}
+
+
+def filled_images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
+    """One image for each text, in as many tiles as it can have, and a mask of the pixels that are its own.
+
+    Source: transformers 5.23, models/idefics3/image_processing_idefics3.py.
+    """
+    size, shape, edge = job.micro_batch_size, job.model, job.image_size
+    assert size is not None
+    tiles = (size, shape.vision_tiles)
+    pixels = torch.rand(*tiles, shape.channels, edge, edge, device=device, dtype=dtype_in(model)) + 1
+    mask = torch.ones(*tiles, edge, edge, device=device, dtype=torch.long)
+    return {"pixel_values": with_ones(pixels), "pixel_attention_mask": with_ones(mask)}
 
 
 def sounds(job: ResolvedJob, model: Any, device: str) -> Any:

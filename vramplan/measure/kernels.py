@@ -86,6 +86,14 @@ def masked_places(_: Any, indices: Any) -> int:
     return places * 8
 
 
+def sum_of_truths(x: Any, *_: Any, **__: Any) -> int:
+    """Bytes: truth values that are counted along a dimension are whole numbers first.
+
+    Source: aten/src/ATen/native/ReduceOpsUtils.h, make_reduction_from_out_ty and make_reduction.
+    """
+    return 8 * int(x.numel()) if x.dtype is torch.bool else 0
+
+
 def scratch_rules() -> dict[Any, Callable[..., int]]:
     """The operators with scratch space."""
     aten = torch.ops.aten
@@ -95,6 +103,7 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten.embedding_dense_backward.default: embedding_backward,
         aten._foreach_norm.Scalar: foreach_norm,
         aten.index.Tensor: masked_places,
+        aten.sum.dim_IntList: sum_of_truths,
         aten._linalg_svd.default: copied_matrix,
         aten.im2col.default: copied_image,
         aten.col2im.default: copied_image,

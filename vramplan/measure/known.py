@@ -33,6 +33,16 @@ def known(numbers: Sequence[Any], device: str) -> Any:
     return given
 
 
+def with_ones(given: Any) -> Any:
+    """A tensor that is there, of which it is known that no number is 0: it counts as ones."""
+    if isinstance(given, FakeTensor):
+        if not TWINS:
+            TWINS.append(WeakTensorKeyDictionary())
+        with unset_fake_temporarily():
+            TWINS[0][given] = torch.ones((), dtype=given.dtype, device="cpu").expand(given.shape)
+    return given
+
+
 def number(x: Any) -> Any:
     """The number of a tensor of one element; None where it is not known."""
     twin = TWINS[0].get(x) if TWINS else None

@@ -34,6 +34,7 @@ OWN = (
     "vramplan.replay.operators.masked_attention",
     "vramplan.replay.operators.multimodal",
     "vramplan.replay.operators.packed_tiles",
+    "vramplan.replay.operators.image_tiles",
     "vramplan.replay.operators.tiles",
     "vramplan.replay.operators.patches",
     "vramplan.replay.operators.ragged",

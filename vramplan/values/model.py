@@ -227,7 +227,7 @@ class ModelShape(NamedTuple):
     vision_activation: str | None = None
     vision_attention_dropout: float = 0.0
     vision_qkv_bias: bool | None = None  # InternVL: bias of its query, key and value projections
-    vision_merge: int | None = None  # Qwen2-VL, Gemma 3: edge of the squares of patches that make a token
+    vision_merge: int | None = None  # Qwen2-VL, Gemma 3, Idefics3: edge of the squares of patches that make a token
     vision_frames: int | None = None  # Qwen2-VL: images of a film that a patch takes in; one image is repeated
     vision_window: int | None = None  # Qwen2.5-VL: pixels of an edge of the windows that most vision blocks look at
     vision_full_layers: tuple[int, ...] = ()  # Qwen2.5-VL: vision blocks that look at the whole image, from 0
@@ -237,7 +237,7 @@ class ModelShape(NamedTuple):
     vision_global_layers: int | None = None  # Llama 3.2 Vision: gated blocks of a second encoder, after the first
     vision_tapped_layers: tuple[int, ...] = ()  # of it: vision blocks whose results the text gets beside the last one
     vision_newline: bool = False  # LLaVA-NeXT: a learned token after each row of patches of the tiles beside the first
-    vision_tiles: int | None = None  # Llama 3.2 Vision, InternVL: parts of an image, each as large as `image_size`
+    vision_tiles: int | None = None  # Llama 3.2 Vision, InternVL, Idefics3: parts of an image of `image_size` each
     cross_attention_layers: tuple[int, ...] = ()  # of it: text blocks that look at the images, not at the text
     scaled_queries: bool = False  # Ministral 3: queries are scaled by their places
     text_type: str | None = (

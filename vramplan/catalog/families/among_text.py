@@ -3,7 +3,7 @@ be of one of several types."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vramplan.catalog.config_classes import MODEL_TYPES, Keys
@@ -72,3 +72,11 @@ def without_windows(text: Fields, values: dict[str, Any]) -> None:
         text.refuse("sliding_window", "windows of a text beside images are not modelled")
     for key in WINDOW_FIELDS:
         values.pop(key, None)
+
+
+def uncovered(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Squares of patches that do not cover an image."""
+    edge, merge = values["image_size"] // values["patch_size"], values["vision_merge"]
+    if edge % merge:
+        return [("vision_merge", f"squares of {merge} do not cover the {edge} patches of an edge")]
+    return []

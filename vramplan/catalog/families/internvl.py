@@ -14,6 +14,7 @@ from vramplan.catalog.families.among_text import (
     rope_scaling_of,
     text_keys,
     tied_of_text,
+    uncovered,
     without_windows,
 )
 from vramplan.catalog.families.clip import read_inside
@@ -93,12 +94,10 @@ def _written(shape: ModelShape) -> dict[str, Any]:
 
 def contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What makes no network."""
-    text, edge, merge = values["text_type"], values["image_size"] // values["patch_size"], values["vision_merge"]
+    text = values["text_type"]
     if text not in TEXTS:
         return [("text_type", f"{text} is not modelled inside of internvl (modelled: {', '.join(TEXTS)})")]
-    if edge % merge:
-        return [("vision_merge", f"squares of {merge} do not cover the {edge} patches of an edge")]
-    return []
+    return uncovered(values)
 
 
 def norms_of_text(fields: Mapping[str, Any]) -> bool:

@@ -11,15 +11,21 @@ from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
-TEXT_KEYS = {**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)}
+TEXT_KEYS = {key: one for key, one in KEYS.items() if key != "tie_word_embeddings"}  # which the whole model's says
+TEXT_KEYS |= {"attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)}
 
 
 def _llava(fields: Fields, values: dict[str, Any]) -> None:
+    read_llama(fields, values, "llava")
+    read_images(fields, values, "llava")
+
+
+def read_llama(fields: Fields, values: dict[str, Any], of: str) -> None:
+    """The text, which is a Llama."""
     text = read_inside(fields, "text_config", TEXT_KEYS, values)
     if text is not None:
-        only(text, "model_type", ("llama",), "llava")
+        only(text, "model_type", ("llama",), of)
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
-    read_images(fields, values, "llava")
 
 
 def read_images(fields: Fields, values: dict[str, Any], of: str) -> None:

@@ -24,6 +24,11 @@ def marks_images(name: str) -> bool:
     return getattr(family(name), "marks_images", False) is True
 
 
+def fills_images(name: str) -> bool:
+    """Whether the processor fills images up to as many tiles, and gives a mask of their pixels: `fills_images`."""
+    return getattr(family(name), "fills_images", False) is True
+
+
 def no_checkpointing(name: str) -> str | None:
     """Why the family's activations cannot be checkpointed; None where they can."""
     reason: str | None = getattr(family(name), "no_checkpointing", None)

@@ -134,6 +134,8 @@ def squares(features: Tensor, merge: int) -> Tensor:
 class InternVL:
     """InternVLForConditionalGeneration, with its loss."""
 
+    vision: type = VisionModel
+    connector: type = Projector
     block_lists = ("vision_tower.encoder.layer", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
@@ -145,9 +147,9 @@ class InternVL:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
         with tape.building("vision_encoder"):
-            self.vision_tower = VisionModel(tape, recipe)
+            self.vision_tower = self.vision(tape, recipe)
         with tape.building("projector"):
-            self.projector = Projector(tape, recipe)
+            self.projector = self.connector(tape, recipe)
         with tape.building("language_model"), tape.building(EMBEDDINGS):
             self.embed_tokens = tape.parameter("embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), dtype)
 
