@@ -897,6 +897,20 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "classes": 1000,  # no default of the class: ImageNet's
         "family": "resnet",
     },
+    "convnext": {
+        "task": "image",
+        "family": "convnext",
+        "depths": (3, 3, 9, 3),
+        "widths": (96, 192, 384, 768),
+        "channels": 3,
+        "activation": "gelu",
+        "image_size": 224,
+        "patch_size": 4,
+        "drops_paths": False,
+        "layers": 18,
+        "hidden_size": 768,
+        "classes": 1000,  # no default of the class: ImageNet's
+    },
     "roberta": {
         "vocabulary_size": 50265,
         "max_positions": 512,

@@ -67,7 +67,7 @@ WORDS = {
     *("waveform.widths", "waveform.kernels", "waveform.strides", "waveform.bias", "waveform.norm"),
     *("waveform.projection_norm", "waveform.masks"),
     *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),
-    *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck", "unknown_type"),
+    *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck", "drops_paths", "unknown_type"),
 }
 
 

@@ -93,7 +93,9 @@ minimax_m2, afmoe, gptj, gpt_bigcode, jamba, mamba, gemma3n_text; under DDP and 
 | `named_types.json` | internlm3, ernie4_5_moe, hunyuan_v1_moe |
 | `vision.json`, `vision_more.json`, `resnet.json`, `images.json` | models that take images, alone or among the \
 tokens of a text |
-| `image_text.json` | paligemma with a Gemma 2; internvl; llava_next; llava with reentrant checkpoints |
+| `image_text.json` | paligemma with a Gemma 2; internvl; llava_next; llava with reentrant checkpoints; idefics3 and \
+smolvlm |
+| `stages.json` | convnext, whose blocks are in stages of other sizes |
 | `text_types.json` | mbart, m2m_100, pegasus, marian; esm; stablelm with a norm for each head |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |

@@ -124,6 +124,7 @@ UNDECLARED = {
     "named_types",
     "vision_more",
     "image_text",
+    "stages",
     "text_types",
     "speech",
 }

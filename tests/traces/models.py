@@ -334,6 +334,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "mistral", **GROUPED, "sliding_window": None},
         "vision_config": {"model_type": "clip_vision_model", **TOWER},
     },
+    "convnext": {
+        "image_size": 64,
+        "patch_size": 4,
+        "num_channels": 3,
+        "num_labels": 10,
+        "depths": [2, 3, 4, 2],
+        "hidden_sizes": [24, 40, 64, 96],
+    },
     "idefics3": {
         "image_token_id": 1002,
         "text_config": {"model_type": "llama", **GROUPED},
@@ -361,6 +369,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "idefics3": {"scale_factor": (1, 2, 4)},
+    "convnext": {"drop_path_rate": (0.0, 0.1), "image_size": (64, 52)},
     "smolvlm": {"scale_factor": (2, 4)},
     "internvl": {"text_config": tuple({**GROUPED, "model_type": name} for name in ("qwen2", "qwen3", "llama"))},
     "paligemma": {

@@ -78,6 +78,7 @@ TRANSFORMERS = Rig(
             "named_types",
             "vision_more",
             "image_text",
+            "stages",
             "text_types",
             "speech",
             "virtual_tokens",

@@ -133,6 +133,7 @@ FAMILY_OF = {
     "llava_next": "llava_next",
     "idefics3": "idefics3",
     "smolvlm": "smolvlm",
+    "convnext": "convnext",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -174,6 +175,7 @@ NEUTRAL: dict[str, Any] = {
     "bottleneck": False,
     "downsample_in_first_stage": False,
     "downsample_in_bottleneck": False,
+    "drops_paths": False,
     "vision_layers": None,
     "vision_hidden_size": None,
     "vision_attention_heads": None,

@@ -97,6 +97,7 @@ FIELDS: dict[str, str] = {
     "bottleneck": FLAG,
     "downsample_in_first_stage": FLAG,
     "downsample_in_bottleneck": FLAG,
+    "drops_paths": FLAG,
     "vision_layers": COUNT,
     "vision_hidden_size": COUNT,
     "vision_attention_heads": COUNT,

@@ -277,6 +277,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "bottleneck": model.bottleneck,
         "downsample_in_first_stage": model.downsample_in_first_stage,
         "downsample_in_bottleneck": model.downsample_in_bottleneck,
+        "drops_paths": model.drops_paths,
         "vision_layers": model.vision_layers,
         "vision_hidden_size": model.vision_hidden_size,
         "vision_attention_heads": model.vision_attention_heads,

@@ -40,7 +40,7 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
             why = f"what the processor of the model crops images to; positions for {model.image_size} are interpolated"
         resolver.assumptions.append(Assumption("image_size", size, why))
         return size
-    if model.patch_size is None or model.any_image_size:
+    if model.patch_size is None or model.any_image_size or model.depths is not None:
         return given
     if cropped:
         if given < model.patch_size:

@@ -11,6 +11,7 @@ from math import sqrt
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional
 
 from vramplan.measure import sounds
@@ -92,6 +93,18 @@ def sum_of_truths(x: Any, *_: Any, **__: Any) -> int:
     Source: aten/src/ATen/native/ReduceOpsUtils.h, make_reduction_from_out_ty and make_reduction.
     """
     return 8 * int(x.numel()) if x.dtype is torch.bool else 0
+
+
+def layout_of_convolution(x: Any, weight: Any, _: Any) -> Any:
+    """The layout of the results of a convolution, which a PyTorch without cuDNN would not take over from its input.
+
+    Source: aten/src/ATen/native/ConvUtils.h, cudnn_conv_suggest_memory_format.
+    """
+    images = 4  # dimensions
+    last = torch.channels_last
+    if weight.dim() != images or torch.float64 in (x.dtype, weight.dtype):
+        return torch.contiguous_format
+    return last if last in map(suggest_memory_format, (x, weight)) else torch.contiguous_format
 
 
 def scratch_rules() -> dict[Any, Callable[..., int]]:

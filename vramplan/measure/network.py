@@ -54,8 +54,6 @@ def configuration(job: ResolvedJob) -> Any:
     given |= more_keys(dropped)  # those of a configuration inside too
     if shape.task in ("cls", "image"):
         given["num_labels"] = shape.classes
-    if shape.depths is not None:
-        given["layer_type"] = "bottleneck" if shape.bottleneck else "basic"
     config = transformers.AutoConfig.for_model(shape.transformers_model_type, **given)
     for one in (config, getattr(config, "text_config", None)):
         if one is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramplan.errors import UsageError
 from vramplan.replay.models.part_names import LAYERS
-from vramplan.replay.models.parts import block_lists, stored_lists
+from vramplan.replay.models.parts import block_lists, lists_in_stages, stored_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import ResolvedJob
@@ -45,8 +45,9 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     known = names_of(shape).paths
     stacks = dict.fromkeys(one[: one.index(LAYERS)] for one in known if LAYERS in one)
     named = (*stored_lists(shape.family), *block_lists(shape))
-    lists = dict(zip(dict.fromkeys(named), stacks, strict=False))
-    towers = {one.partition(".")[0]: stack[0] for one, stack in lists.items() if stack}
+    lists = {name: (stack, 0) for name, stack in zip(dict.fromkeys(named), stacks, strict=False)}
+    lists |= {name: (next(iter(stacks)), first) for name, first in lists_in_stages(shape).items()}
+    towers = {one.partition(".")[0]: stack[0] for one, (stack, _) in lists.items() if stack}
     found: dict[int, tuple[int, Path, Any]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):  # a weight that is tied has several
         agrees, path = _path(name, known, lists, towers)
@@ -58,7 +59,9 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     yield from ((path, weight) for _, path, weight in found.values())
 
 
-def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path], towers: Mapping[str, str]) -> tuple[int, Path]:
+def _path(
+    name: str, known: Sequence[Path], lists: Mapping[str, tuple[Path, int]], towers: Mapping[str, str]
+) -> tuple[int, Path]:
     """The known path that has most in common with a name, among those of the same block; and how much that is.
 
     Of two that have as much in common it is the one in the part of the model whose blocks the name is beside.
@@ -71,20 +74,20 @@ def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path], towers: M
     same = [one for one in known if (one[: one.index(LAYERS) + 2] if LAYERS in one else None) == block]
     beside = {towers[part] for part in inner if part in towers}
 
-    def agreement(one: Path) -> tuple[int, int, bool, int]:
-        return _common(one, inner), len({*one} & {*inner}), one[0] in beside, -len(one)
+    def agreement(one: Path) -> tuple[int, int, bool, bool, int]:
+        return _common(one, inner), len({*one} & {*inner}), one[-1] == inner[-1], one[0] in beside, -len(one)
 
     best = max(same, key=agreement, default=())
     return (_common(best, inner), best) if {*best} & {*inner} else (-1, ())
 
 
-def _block(name: str, lists: Mapping[str, Path]) -> Path | None:
+def _block(name: str, lists: Mapping[str, tuple[Path, int]]) -> Path | None:
     """The path of the block that a weight lies in."""
-    for one, stack in lists.items():
+    for one, (stack, first) in reversed(lists.items()):  # those of stages come last
         _, found, after = f".{name}".partition(f".{one}.")
         number = after.partition(".")[0]
         if found and number.isdecimal():
-            return (*stack, LAYERS, number)
+            return (*stack, LAYERS, str(first + int(number)))
     return None
 
 

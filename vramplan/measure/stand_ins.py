@@ -229,6 +229,8 @@ def _patch_everywhere(stack: contextlib.ExitStack, of: Any, name: str, around: C
 def without_device(job: ResolvedJob, stack: contextlib.ExitStack) -> None:
     """What PyTorch itself asks of a device that is not there."""
     stack.enter_context(patch.object(torch.cuda, "synchronize", _nothing))
+    instead = kernels.layout_of_convolution
+    stack.enter_context(patch.object(torch._C, "_conv_determine_backend_memory_format", instead))
     # a thread of the engine does not know that numbers become tensors without data
     stack.enter_context(torch.autograd.set_multithreading_enabled(False))
     stack.enter_context(patch.object(torch.cuda, "get_device_capability", lambda *_, **__: _capability(job)))

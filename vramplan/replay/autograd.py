@@ -350,7 +350,8 @@ def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Par
 def _accumulate(tape: Tape, parameter: Parameter) -> None:
     """A parameter's gradient is the produced tensor itself; where one is already there, it is added to it and freed.
 
-    A tensor that is also another's gradient, as where a parameter is a summand, is copied.
+    A tensor that is also another's gradient, as where a parameter is a summand, is copied, and so is one that lies
+    otherwise than the parameter.
     Hooks of the accumulator run before it takes the gradient, and after.
     Source: torch/csrc/autograd/functions/accumulate_grad.h, AccumulateGrad::accumulateGrad.
     """
@@ -375,6 +376,8 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     else:  # it becomes .grad
         if getrefcount(total) > ALONE:
             total = tape.like("clone", total)
+        elif total.strides is not None:
+            total = tape.new("clone", total.shape, total.dtype, total.batched)
         tape.relabel(total, "gradients")
         parameter.grad = total
     del total

@@ -124,3 +124,30 @@ def view_strides(shape: Shape, strides: Shape | None, new_shape: Shape) -> tuple
     if view_d != -1:
         return False, None
     return True, normalised(new_shape, tuple(result))
+
+
+IMAGES = 4  # dimensions: samples, channels, height, width
+
+
+def has_channels_last(shape: Shape, strides: Shape | None) -> bool:
+    """Whether the second dimension of four lies innermost, then the last and the third.
+
+    Source: c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4.
+    """
+    if len(shape) != IMAGES or strides is None:
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        if strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * shape[dim]
+    return True
+
+
+def channels_last(shape: Shape) -> Shape | None:
+    """Strides of images whose channels lie innermost.
+
+    Source: c10/core/MemoryFormat.h, get_channels_last_strides_2d.
+    """
+    _, channels, height, width = shape
+    return normalised(shape, (channels * height * width, 1, width * channels, channels))

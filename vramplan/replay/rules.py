@@ -29,6 +29,7 @@ OWN = (
     "vramplan.replay.operators.ring_attention",
     "vramplan.replay.operators.convolution",
     "vramplan.replay.operators.images",
+    "vramplan.replay.operators.dropped_paths",
     "vramplan.replay.operators.contrastive",
     "vramplan.replay.operators.biased",
     "vramplan.replay.operators.masked_attention",

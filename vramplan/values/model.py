@@ -215,11 +215,12 @@ class ModelShape(NamedTuple):
     image_size: int | None = None  # pixels of an edge, of the images that it was made for
     patch_size: int | None = None  # pixels of an edge of a patch; None: no vision transformer in it
     channels: int | None = None  # of an image; None: it takes none
-    depths: tuple[int, ...] | None = None  # ResNet: layers of each stage
-    widths: tuple[int, ...] | None = None  # ResNet: channels of each stage
+    depths: tuple[int, ...] | None = None  # ResNet, ConvNeXt: layers of each stage
+    widths: tuple[int, ...] | None = None  # ResNet, ConvNeXt: channels of each stage
     bottleneck: bool = False  # ResNet-50 and above: layers of three convolutions, the middle one narrow
     downsample_in_first_stage: bool = False
     downsample_in_bottleneck: bool = False
+    drops_paths: bool = False  # ConvNeXt, Swin: what a block adds is left out at random, of all blocks but the first
     vision_layers: int | None = None  # CLIP, LLaVA: blocks of a vision encoder beside the text's; None: there is none
     vision_hidden_size: int | None = None
     vision_attention_heads: int | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, COUNTS, FLAG, TEXT, ModelType
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 
 def _layers(fields: Mapping[str, Any]) -> Any:
@@ -21,6 +22,10 @@ def _resnet(fields: Fields, values: dict[str, Any]) -> None:
     kind = fields.word("layer_type", ("basic", "bottleneck"))
     if kind is not None:
         values["bottleneck"] = kind == "bottleneck"
+
+
+def _written(shape: ModelShape) -> dict[str, Any]:
+    return {"layer_type": "bottleneck" if shape.bottleneck else "basic"}
 
 
 TYPES = {
@@ -70,6 +75,7 @@ TYPES = {
             "downsample_in_bottleneck": ("downsample_in_bottleneck", FLAG),
         },
         adjust=_resnet,
+        written=_written,
         classes=1000,
     ),
 }

@@ -144,6 +144,15 @@ def block_lists(shape: ModelShape) -> tuple[str, ...]:
     return tuple(name for name, layers in zip(names, shape.stacks, strict=True) if layers)
 
 
+def lists_in_stages(shape: ModelShape) -> dict[str, int]:
+    """The lists of blocks of a stack that the original has in several, and the number of the first block of each.
+
+    The family says so: `lists_in_stages(shape)`, else it is in one.
+    """
+    asked = vars(family(shape.family)).get("lists_in_stages")
+    return {} if asked is None else dict(asked.__func__(shape))
+
+
 def stored_lists(name: str) -> tuple[str, ...]:
     """The same of blocks that no checkpoint can be around, in the order of the parts of the model: `stored_lists`."""
     names: tuple[str, ...] = getattr(family(name), "stored_lists", ())

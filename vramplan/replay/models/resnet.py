@@ -15,6 +15,7 @@ from vramplan.replay.operators.images import average_pool, batch_norm, max_pool
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+from vramplan.values.model import ModelShape
 
 Module = Callable[[Tensor], Tensor]
 
@@ -95,6 +96,12 @@ class Layer:
         return hidden
 
 
+def in_stages(shape: ModelShape, name: str) -> dict[str, int]:
+    """The list of each stage, and the number of its first block."""
+    depths = shape.depths or ()
+    return {name.format(i): sum(depths[:i]) for i in range(len(depths))}
+
+
 class ResNet:
     """ResNetForImageClassification, with its loss."""
 
@@ -113,6 +120,11 @@ class ResNet:
         assert shape.widths is not None
         self.channels, self.stem = shape.channels, shape.embedding_size
         self.stages = list(zip(shape.depths, shape.widths, strict=True))
+
+    @staticmethod
+    def lists_in_stages(shape: ModelShape) -> dict[str, int]:
+        """Each stage has a list of its own."""
+        return in_stages(shape, "stages.{}.layers")
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Images in the dtype of the weights, and a class for each."""

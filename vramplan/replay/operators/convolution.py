@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.layouts import channels_last, has_channels_last
 from vramplan.replay.operators.views import Grads, autocast_half
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import Parameter, Shape, Tensor, round_up
@@ -15,18 +16,22 @@ PARTS = 7  # of the gradient of a weight
 CHANNELS = 8  # to whose multiples tensor cores want channels in 16 bits (NVIDIA, Convolutional Layers, "Channels")
 
 
-def conv2d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, stride: int, padding: int = 0) -> Tensor:
-    """`F.conv2d` of a square kernel, weight [out, in, k, k]: new; a size that the stride does not divide is cut off.
+def conv2d(
+    x: Tensor, weight: Parameter, bias: Parameter | None = None, *, stride: int, padding: int = 0, groups: int = 1
+) -> Tensor:
+    """`F.conv2d` of a square kernel, weight [out, in / groups, k, k]: new; what the stride does not divide is cut off.
 
     Autocast casts bias, weight, x, each a node of its own.
     One formula makes all gradients, so both are saved even if only one of them is needed.
+    Where the channels of x lie last those of the result and of the gradients do too, as cuDNN has it.
     Saves `x`: the gradient of the weight is x correlated with the incoming one.
     Saves `w`: the gradient of x is the incoming one convolved with the weight turned round.
     Backward: the gradients of x, of the weight and of the bias, each only if it is wanted. What cuDNN takes inside is
     not counted, but noted for the caching allocator: copies into the layout that it computes in.
-    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, convolution_backward.
+    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, convolution_backward;
+    aten/src/ATen/native/ConvUtils.h, cudnn_conv_suggest_memory_format.
     """
-    return _convolution(x, weight, bias, stride, padding)
+    return _convolution(x, weight, bias, stride, padding, groups)
 
 
 def conv1d(
@@ -61,16 +66,20 @@ def _convolution(
     work = 2 * prod(shape) * inputs // groups * prod(w.shape[2:])
     is_copied = len(lengths) == 1 and x.strides is not None  # an image may lie as it likes
     copied = [prod(x.shape) // tape.batch * x.dtype.itemsize] if is_copied else []
-    is_turned = kernel > 1 or stride > 1  # else it is a product of matrices that lie well
+    last = has_channels_last(x.shape, x.strides)
+    is_turned = (kernel > 1 or stride > 1) and not last  # else it is a product of matrices that lie well
+
+    def lies(one: Shape) -> Shape | None:
+        return channels_last(one) if last else None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape, dtype = grad.tape, grad.dtype
         tape.work(work * (need_x + need_w))
-        gx = tape.new("convolution_backward", x_shape, dtype, batched) if need_x else None
+        gx = tape.new("convolution_backward", x_shape, dtype, batched, lies(x_shape)) if need_x else None
         if gx is not None and is_turned:
             _turn(gx, x_shape, shape, w_shape)
-        gw = tape.new("convolution_backward", w_shape, dtype, False) if need_w else None
-        if gw is not None:
+        gw = tape.new("convolution_backward", w_shape, dtype, False, lies(w_shape)) if need_w else None
+        if gw is not None and not last:
             _turn(gw, x_shape, shape, w_shape, PARTS)
         gb = tape.new("convolution_backward", (outputs,), dtype, False) if need_b else None
         tape.scratch("convolution_backward", copied)
@@ -82,7 +91,7 @@ def _convolution(
         again: Tensor = kept[0].alias(kept[0].shape, kept[0].strides, node)
         return again
     tape.work(work)
-    out = tape.new("convolution", shape, x.dtype, batched, None, node)
+    out = tape.new("convolution", shape, x.dtype, batched, lies(shape), node)
     if tape.selective:
         tape.keep(False, out)
     tape.scratch("convolution", copied)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.layouts import has_channels_last
 from vramplan.replay.operators.latent import copy_slices
 from vramplan.replay.operators.views import Grads, autocast_float, autocast_half
 from vramplan.replay.recorder import Saved
@@ -111,7 +112,7 @@ def pad(x: Tensor, dim: int, amount: int) -> Tensor:
         return x.tape.like("constant_pad_nd", x, None, node)
     dim %= len(before)
     shape = (*before[:dim], before[dim] + amount, *before[dim + 1 :])
-    strides = dense_like(shape, x.strides) if _has_channels_last(x) else None
+    strides = dense_like(shape, x.strides) if has_channels_last(x.shape, x.strides) else None
     return x.tape.new("constant_pad_nd", shape, x.dtype, x.batched, strides, node)
 
 
@@ -122,7 +123,7 @@ def to_row_major(x: Tensor, dtype: DType) -> Tensor:
     Backward: 1 new, the gradient cast back.
     Source: tools/autograd/derivatives.yaml, _to_copy; aten/src/ATen/native/TensorConversions.cpp, to_will_alias.
     """
-    if x.dtype is dtype and not _has_channels_last(x):
+    if x.dtype is dtype and not has_channels_last(x.shape, x.strides):
         return x
     source = x.dtype
 
@@ -130,22 +131,6 @@ def to_row_major(x: Tensor, dtype: DType) -> Tensor:
         return (grad if grad.dtype is source else grad.tape.like("to", grad, source),)
 
     return x.tape.new("to", x.shape, dtype, x.batched, None, x.tape.record("to", (x,), backward))
-
-
-def _has_channels_last(x: Tensor) -> bool:
-    """Whether the second dimension of four lies innermost, then the last and the third.
-
-    Source: c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4.
-    """
-    images = 4  # dimensions: samples, channels, height, width
-    if len(x.shape) != images or x.strides is None:
-        return False
-    least = 0
-    for dim in (1, 3, 2, 0):
-        if x.strides[dim] < least or (dim == 0 and least == x.strides[1]):
-            return False
-        least = x.strides[dim] * x.shape[dim]
-    return True
 
 
 def times_mask(x: Tensor, mask: Tensor) -> Tensor:

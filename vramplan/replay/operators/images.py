@@ -78,6 +78,20 @@ def average_pool(x: Tensor) -> Tensor:
     return x.tape.new("mean", (*shape[:2], 1, 1), x.dtype, x.batched, None, node)
 
 
+def mean_of_image(x: Tensor) -> Tensor:
+    """`x.mean([-2, -1])` of [B, C, H, W]: a mean over each channel, new; nothing saved.
+
+    Backward: 1 new of the shape of x, the gradient spread and divided.
+    Source: tools/autograd/derivatives.yaml, mean.dim; torch/csrc/autograd/FunctionsManual.cpp, mean_backward.
+    """
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("div", whole, grad.dtype, grad.batched),)
+
+    return x.tape.new("mean", whole[:2], x.dtype, x.batched, None, x.tape.record("mean", (x,), backward))
+
+
 def bicubic(x: Tensor, edge: int) -> Tensor:
     """`F.interpolate` of fp32 [B, C, h, w] to [B, C, edge, edge], mode bicubic: new, and it lies as x; nothing saved.
 
