@@ -911,6 +911,28 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "hidden_size": 768,
         "classes": 1000,  # no default of the class: ImageNet's
     },
+    "swin": {
+        "task": "image",
+        "family": "swin",
+        "depths": (2, 2, 6, 2),
+        "widths": (96, 192, 384, 768),
+        "attention_heads": 3,
+        "vision_window": 28,
+        "channels": 3,
+        "activation": "gelu",
+        "image_size": 224,
+        "patch_size": 4,
+        "drops_paths": True,
+        "qkv_bias": True,
+        "intermediate_size": 3072,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+        "embedding_dropout": 0.0,
+        "head_size": 32,
+        "layers": 12,
+        "hidden_size": 768,
+        "classes": 1000,  # no default of the class: ImageNet's
+    },
     "roberta": {
         "vocabulary_size": 50265,
         "max_positions": 512,

@@ -294,6 +294,23 @@ def test_idefics3_and_smolvlm_have_tiles_and_a_llama(tmp_path: Path, model_type:
     assert read(tmp_path, {**IDEFICS3, "tie_word_embeddings": True}).tied_embeddings
 
 
+CONVNEXT: dict[str, Any] = {"model_type": "convnext", "depths": [3, 3, 27, 3], "hidden_sizes": [128, 256, 512, 1024]}
+SWIN: dict[str, Any] = {"model_type": "swin", "embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]}
+SWIN |= {"window_size": 12, "image_size": 384}
+
+
+def test_stages_of_images(tmp_path: Path) -> None:
+    convnext = read(tmp_path, CONVNEXT)
+    assert (convnext.layers, convnext.hidden_size, convnext.drops_paths, convnext.classes) == (36, 1024, False, 2)
+    assert read(tmp_path, {**CONVNEXT, "drop_path_rate": 0.2}).drops_paths
+    swin = read(tmp_path, SWIN)
+    assert (swin.layers, swin.widths, swin.attention_heads, swin.head_size) == (24, (128, 256, 512, 1024), 4, 32)
+    assert (swin.vision_window, swin.intermediate_size, swin.drops_paths) == (48, 4096, True)
+    assert not read(tmp_path, {**SWIN, "drop_path_rate": 0.0}).drops_paths
+    assert read(tmp_path, {**SWIN, "mlp_ratio": 2.0}).intermediate_size == 2048
+    assert read(tmp_path, {"model_type": "swin"}).widths == (96, 192, 384, 768)
+
+
 def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:
     shape = read(tmp_path, QWEN2_VL)
     assert (shape.layers, shape.hidden_size, shape.key_value_heads, shape.vocabulary_size) == (28, 3584, 4, 152064)
@@ -369,6 +386,11 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**LLAVA_NEXT, "text_config": {"model_type": "mistral"}}, "windows of a text beside images are not modelled"),
         ({**LLAVA_NEXT, "text_config": {"model_type": "phi3"}}, "'phi3' is not modelled inside of llava_next"),
         ({**LLAVA_NEXT, "vision_feature_layer": -1}, "vision_feature_layer: only -2 is modelled"),
+        ({**CONVNEXT, "num_stages": 3}, "num_stages: 3 stages have no 4 depths"),
+        ({**CONVNEXT, "layer_scale_init_value": 0.0}, "layers without a factor for each channel are not modelled"),
+        ({**SWIN, "num_heads": [4, 4, 4, 4]}, "only heads that double from stage to stage"),
+        ({**SWIN, "use_absolute_embeddings": True}, "use_absolute_embeddings: true is not modelled"),
+        ({**SWIN, "image_size": 224}, "224 pixels leave 7 patches in the last stage, whose windows have 12"),
         ({"model_type": "idefics3"}, "squares of 2 do not cover the 7 patches of an edge"),  # the class's own sizes
         ({**IDEFICS3, "scale_factor": 3}, "squares of 3 do not cover the 32 patches of an edge"),
         ({**IDEFICS3, "text_config": {"model_type": "mistral"}}, "'mistral' is not modelled inside of idefics3"),

@@ -58,6 +58,8 @@ IN_WORDS = {
     "usual_sparse": "10 of more than 10 blocks",
     "window_of_text": "4096 with a gemma2, else null",
     "bound_of_text": "true with a gemma2",
+    "mlp_of_last": "4 x the last of widths",
+    "head_of_first": "the first of widths / attention_heads",
     "norms_of_text": "true with a qwen3",
     "biases_of_text": "true with a qwen2",
 }

@@ -383,7 +383,8 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words["the blocks 8, 16 and 24"] = (8, 16)
     in_words["4 x hidden_size, of which a gated MLP has two thirds"] = 400
     in_words |= {"the blocks 3, 7, 15, 23 and 30": (3, 7, 15), "every fifth block from 3 to 38": (3,)}
-    in_words |= {"the sum of depths": 3, "the last of widths": 4}
+    in_words |= {"the sum of depths": 3, "the last of widths": 4, "4 x the last of widths": 16}
+    in_words["the first of widths / attention_heads"] = 0
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
     in_words["whether there are several key-value heads"] = False
     given |= {"state_space.heads": 4, "state_space.input_bias": True}

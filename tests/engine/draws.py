@@ -206,7 +206,9 @@ def models(
     if "vision_tiles" in kind.defaults:
         squares = [2, 5, 10]  # a square of tiles and the whole image
         fields["vision_tiles"] = draw(st.sampled_from(squares) if "vision_newline" in kind.fixed else st.integers(1, 4))
-    if "vision_window" in kind.defaults:
+    if "depths" in kind.defaults and "vision_window" in kind.defaults:
+        fields |= draw(windows_in_stages(heads, fields["depths"]))
+    elif "vision_window" in kind.defaults:
         fields["vision_window"] = draw(st.sampled_from([48, 112]))
         fields["vision_full_layers"] = draw(st.sampled_from([(), (0,), (fields["vision_layers"] - 1,)]))
     if "vision_deepstack_layers" in kind.defaults:
@@ -257,6 +259,21 @@ def models(
             fields["experts.count"] = None
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
+
+
+@st.composite
+def windows_in_stages(draw: st.DrawFn, heads: int, depths: tuple[int, ...]) -> dict[str, Any]:
+    """Sizes of stages that are twice as wide each, and an image that leaves the last one a whole window."""
+    patch, window, more = draw(st.sampled_from([2, 4])), draw(st.integers(1, 3)), draw(st.integers(0, 5))
+    width = heads * draw(st.sampled_from([4, 8]))
+    widths = tuple(width * 2**i for i in range(len(depths)))
+    return {
+        "widths": widths,
+        "patch_size": patch,
+        "vision_window": window * patch,
+        "image_size": window * patch * 2 ** (len(depths) - 1) + more,
+        "intermediate_size": 2 * widths[-1],
+    }
 
 
 def some_blocks(layers: int, most: int | None = None) -> st.SearchStrategy[tuple[int, ...]]:

@@ -208,6 +208,27 @@ def test_a_gemma_2_makes_scores_beside_whatever_attention_of_the_images() -> Non
     assert "bounds scores itself" in next(one.why for one in flash.assumptions if one.key == "attention")
 
 
+def test_swin_takes_images_that_leave_its_last_stage_a_window() -> None:
+    model = {"family": "swin", "depths": [2, 2], "widths": [16, 32], "attention_heads": 2, "vision_window": 28}
+    model |= {"image_size": 64}
+    built = build_job({"model": model, "gpu": "a100", "image_size": 53})  # 14 patches of an edge, 7 in the last stage
+    assert (built.image_size, built.activation_checkpointing, built.sequence_length) == (53, "none", 0)
+    assert "48 pixels leave 6 patches in the last stage, of 7" in refused(model=model, image_size=48)
+    assert "around the blocks inside" in refused(model=model, activation_checkpointing="full")
+    assert "bias of their places" in refused(model=model, attention="flash", precision="pure-bf16")
+
+
+def test_dropped_paths_are_two_tensors_of_each_block_but_the_first() -> None:
+    model = {"family": "convnext", "depths": [1, 2], "widths": [16, 16], "image_size": 64, "classes": 10}
+
+    def saved(drops: bool) -> int:
+        one = build_job({"model": {**model, "drops_paths": drops}, "gpu": "a100", "precision": "fp32"})
+        return replay(setup_of(one, "none", accumulates=False)).peaks(1)["forward"]
+
+    image = 4 * 16 * 8 * 8  # of the second stage; while the last block runs both are there beside what it adds
+    assert image <= saved(True) - saved(False) <= 3 * image
+
+
 def test_tiles_make_no_text_longer_than_its_default() -> None:
     fields = {"family": "internvl", "hidden_size": 64, "layers": 2, "attention_heads": 2, "key_value_heads": 2}
     job = {"model": fields, "gpu": "a100"}

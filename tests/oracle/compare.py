@@ -148,7 +148,7 @@ ROWS = {
     "named_types": 64,
     "vision_more": 89,
     "image_text": 130,
-    "stages": 22,
+    "stages": 44,
     "text_types": 151,
     "speech": 37,
     "optimizers_more": 197,

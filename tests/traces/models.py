@@ -334,6 +334,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "mistral", **GROUPED, "sliding_window": None},
         "vision_config": {"model_type": "clip_vision_model", **TOWER},
     },
+    "swin": {
+        "image_size": 56,
+        "patch_size": 4,
+        "num_channels": 3,
+        "num_labels": 10,
+        "embed_dim": 24,
+        "depths": [2, 3, 2],
+        "num_heads": [2, 4, 8],
+        "window_size": 3,
+    },
     "convnext": {
         "image_size": 64,
         "patch_size": 4,
@@ -369,6 +379,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "idefics3": {"scale_factor": (1, 2, 4)},
+    "swin": {"drop_path_rate": (0.0, 0.1), "image_size": (56, 61), "qkv_bias": (False, True)},
     "convnext": {"drop_path_rate": (0.0, 0.1), "image_size": (64, 52)},
     "smolvlm": {"scale_factor": (2, 4)},
     "internvl": {"text_config": tuple({**GROUPED, "model_type": name} for name in ("qwen2", "qwen3", "llama"))},

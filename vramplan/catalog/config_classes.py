@@ -134,6 +134,7 @@ FAMILY_OF = {
     "idefics3": "idefics3",
     "smolvlm": "smolvlm",
     "convnext": "convnext",
+    "swin": "swin",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.replay.models.capable import crops_to
+from vramplan.replay.models.capable import crops_to, no_image
 from vramplan.values.job import Assumption
 from vramplan.values.model import DEFAULT_IMAGE_SIZE, ModelShape
 
@@ -21,7 +21,7 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
     given = resolver.raw.image_size
     if model is None:
         return given
-    if model.depths is not None:
+    if model.channels is not None and not model.attention_heads:
         why = "cuDNN picks kernels, and scratch for them, as it runs; a simulated allocator has the copies of layouts"
         resolver.assumptions.append(Assumption("cudnn_workspace", "left out", why))
     if not model.takes_images:
@@ -40,6 +40,9 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
             why = f"what the processor of the model crops images to; positions for {model.image_size} are interpolated"
         resolver.assumptions.append(Assumption("image_size", size, why))
         return size
+    said = no_image(model, given)
+    if said is not None:
+        resolver.fields.refuse("image_size", said)
     if model.patch_size is None or model.any_image_size or model.depths is not None:
         return given
     if cropped:

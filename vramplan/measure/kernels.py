@@ -95,6 +95,25 @@ def sum_of_truths(x: Any, *_: Any, **__: Any) -> int:
     return 8 * int(x.numel()) if x.dtype is torch.bool else 0
 
 
+def of_layer_norm(_: Any, x: Any, *given: Any) -> tuple[Any, Any, Any]:
+    """The gradients of a layer norm, which are contiguous however the incoming one lies; those that are asked for.
+
+    Source: aten/src/ATen/native/cuda/layer_norm_kernel.cu, layer_norm_backward_cuda.
+    """
+    *_, weight, bias, wanted = given
+    both = zip((x, weight, bias), wanted, strict=True)
+    of_x, of_weight, of_bias = (one.new_empty(one.shape) if asked else None for one, asked in both)
+    return of_x, of_weight, of_bias
+
+
+def rolled_once(x: Any, shifts: Any, dims: Any = ()) -> int:
+    """Bytes: what is rolled along several dimensions is rolled along one after the other.
+
+    Source: aten/src/ATen/native/TensorTransformations.h, roll_common.
+    """
+    return int(x.numel() * x.element_size()) if len(dims) > 1 else 0
+
+
 def layout_of_convolution(x: Any, weight: Any, _: Any) -> Any:
     """The layout of the results of a convolution, which a PyTorch without cuDNN would not take over from its input.
 
@@ -117,6 +136,7 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._foreach_norm.Scalar: foreach_norm,
         aten.index.Tensor: masked_places,
         aten.sum.dim_IntList: sum_of_truths,
+        aten.roll.default: rolled_once,
         aten._linalg_svd.default: copied_matrix,
         aten.im2col.default: copied_image,
         aten.col2im.default: copied_image,

@@ -83,7 +83,7 @@ def _path(
 
 def _block(name: str, lists: Mapping[str, tuple[Path, int]]) -> Path | None:
     """The path of the block that a weight lies in."""
-    for one, (stack, first) in reversed(lists.items()):  # those of stages come last
+    for one, (stack, first) in reversed([*lists.items()]):  # those of stages come last
         _, found, after = f".{name}".partition(f".{one}.")
         number = after.partition(".")[0]
         if found and number.isdecimal():

@@ -47,6 +47,7 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten.col2im.default: kernels.folded,
         aten._fused_rms_norm.default: kernels.normed,
         aten._fused_rms_norm_backward.default: kernels.of_normed,
+        aten.native_layer_norm_backward.default: kernels.of_layer_norm,
         aten.index.Tensor: _indexed,
         aten.nonzero.default: lambda mask: mask.new_empty((mask.numel(), mask.dim()), dtype=torch.int64),
         aten.masked_scatter_backward.default: lambda gradient, _, sizes: gradient.new_empty(sizes),

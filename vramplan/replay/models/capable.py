@@ -24,6 +24,12 @@ def marks_images(name: str) -> bool:
     return getattr(family(name), "marks_images", False) is True
 
 
+def no_image(shape: ModelShape, image_size: int) -> str | None:
+    """Why the family's code cannot take images of this size: `no_image(shape, image_size)`; None where it can."""
+    asked = own(shape.family, "no_image", None)
+    return None if asked is None else asked.__func__(shape, image_size)
+
+
 def fills_images(name: str) -> bool:
     """Whether the processor fills images up to as many tiles, and gives a mask of their pixels: `fills_images`."""
     return getattr(family(name), "fills_images", False) is True
