@@ -218,6 +218,18 @@ def test_swin_takes_images_that_leave_its_last_stage_a_window() -> None:
     assert "bias of their places" in refused(model=model, attention="flash", precision="pure-bf16")
 
 
+@pytest.mark.parametrize(("family", "named"), [("swin", "its stages"), ("smolvlm", "the attention of each block")])
+def test_units_that_transformers_names_otherwise_are_told(family: str, named: str) -> None:
+    model = {"family": family} | ({"vision_tiles": 2} if family == "smolvlm" else {})
+
+    def why(sharding: str) -> list[str]:
+        built = build_job({"model": model, "gpu": "8xa100", "parallel": {"sharding": sharding}})
+        return [one.why for one in built.assumptions if one.key == "parallel.units"]
+
+    assert named in why("fsdp")[0]
+    assert not why("ddp")
+
+
 def test_dropped_paths_are_two_tensors_of_each_block_but_the_first() -> None:
     model = {"family": "convnext", "depths": [1, 2], "widths": [16, 16], "image_size": 64, "classes": 10}
 

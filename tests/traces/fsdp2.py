@@ -372,7 +372,8 @@ def widen(model: Any) -> None:
 def blocks(model: Any) -> Iterator[Any]:
     """The modules of lists that Transformers says are not to be split.
 
-    Where it says nothing, as of DistilBERT, those that it checkpoints, which people name to Accelerate.
+    Where it says nothing, as of DistilBERT, those that it checkpoints, which people name to Accelerate; and so where it
+    says a part of one, as of Idefics3.
     """
     import torch
 
@@ -382,7 +383,12 @@ def blocks(model: Any) -> Iterator[Any]:
             yield from (one for one in several if _is_block(one, names))
 
 
+def _has_one(module: Any, names: Collection[str]) -> bool:
+    """Whether a module inside of one is of these."""
+    return any(type(one).__name__ in names for one in module.modules() if one is not module)
+
+
 def _is_block(module: Any, names: Collection[str]) -> bool:
-    if names:
+    if names and not _has_one(module, names):
         return type(module).__name__ in names
     return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)

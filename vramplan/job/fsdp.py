@@ -8,7 +8,7 @@ from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.job.software import version_of as release_of
 from vramplan.options.words import AS_GATHERED, TORCHAO_OPTIMIZERS, pattern_word
-from vramplan.replay.models.capable import no_flat_parameters, no_flat_policy, no_flat_training
+from vramplan.replay.models.capable import named_units, no_flat_parameters, no_flat_policy, no_flat_training
 from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.models.parts import norm_with_head, own_units
 from vramplan.replay.sharding import OWN_UNITS
@@ -81,6 +81,9 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
     if version == 1 and raw.adapter is not None:
         why = "PEFT's fsdp_auto_wrap_policy, with use_orig_params=False: each matrix of an adapter is a unit of its own"
         resolver.assume("parallel.units", "peft", why)
+    elif model is not None and (named := named_units(model.family)) is not None:
+        why = f"as who names them to Accelerate has it; Transformers names {named} by itself, which is not modelled"
+        resolver.assume("parallel.units", "blocks", why)
     no_sync = raw.no_sync
     if no_sync is None:
         no_sync, why = under(resolver.runtime).no_sync(resolver)

@@ -343,6 +343,9 @@ class Sharding(Observer):
     def let_gradient_go(self, shard: Parameter) -> None:
         """This shard has its gradient no more: with the last one of its unit the piece goes that they lie in."""
 
+    def unreached(self, weights: Sequence[Parameter]) -> None:
+        """The loss does not depend on these weights: no gradient of an earlier micro-step was ever there."""
+
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """The function that builds a block, given the one that builds it on a single device."""
         return make

@@ -322,6 +322,7 @@ class Iteration:
         self.unreached = [one for one in found if one.node is not None and not one.pending]
         for one in self.unreached:
             one.idle, one.node = True, None
+        self.shards.unreached(self.unreached)
 
     def _wake(self) -> None:
         for one in self.unreached:

@@ -24,6 +24,16 @@ def marks_images(name: str) -> bool:
     return getattr(family(name), "marks_images", False) is True
 
 
+def named_units(name: str) -> str | None:
+    """What Transformers names as units of FSDP in the place of the family's blocks: `named_units`; None: the blocks.
+
+    Source: transformers 5.23, models/*/modeling_*.py, _no_split_modules; accelerate 1.15, utils/fsdp_utils.py,
+    fsdp2_prepare_auto_wrap_policy.
+    """
+    said: str | None = getattr(family(name), "named_units", None)
+    return said
+
+
 def no_image(shape: ModelShape, image_size: int) -> str | None:
     """Why the family's code cannot take images of this size: `no_image(shape, image_size)`; None where it can."""
     asked = own(shape.family, "no_image", None)

@@ -92,6 +92,7 @@ class ConvNext:
 
     no_checkpointing = "Transformers' ConvNeXt has no gradient checkpointing"  # supports_gradient_checkpointing
     equal_blocks = False
+    named_units = "its stages too"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.tape, self.recipe = tape, recipe

@@ -72,6 +72,7 @@ class Idefics3(InternVL):
     head_losses = ("half-logits", "chunked:N", "fused")
     hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     fills_images = True
+    named_units = "the attention of each block of the images"
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """The same with all tiles of an image, and a mask of their pixels."""

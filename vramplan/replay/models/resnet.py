@@ -110,6 +110,7 @@ class ResNet:
     batch_normalised = True
     no_checkpointing = "Transformers' ResNet has no gradient checkpointing"  # supports_gradient_checkpointing is False
     equal_blocks = False
+    named_units = "its convolutions"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.tape, self.recipe = tape, recipe

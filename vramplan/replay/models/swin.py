@@ -230,6 +230,7 @@ class Swin:
     """SwinForImageClassification, with its loss."""
 
     equal_blocks = False
+    named_units = "its stages"
     no_checkpointing = (
         "Transformers puts checkpoints around the stages of Swin and around the blocks inside of them, which is not "
         "modelled"
