@@ -186,19 +186,6 @@ class Collectives(Shards):
             ]
             self._were_there(unit.accumulated)
 
-    def unreached(self, weights: Sequence[Parameter]) -> None:
-        """The whole gradients that stand for those of earlier micro-steps are of none of these."""
-        gone = {id(one) for one in weights}
-        for unit in self.order if gone else ():
-            trained = [one for one in unit.parameters if one.node is not None or one.idle]
-            if len(trained) != len(unit.accumulated):
-                continue
-            kept = list(zip(trained, unit.accumulated, strict=True))
-            unit.accumulated = [gradient for one, gradient in kept if id(one) not in gone]
-            for one, gradient in kept:
-                if id(one) in gone and gradient.storage is not None:
-                    self.tape.resize(gradient.storage.index, 0)
-
     def _were_there(self, gradients: Sequence[Tensor]) -> None:
         """They are there when the walk begins, which makes them where it comes to their unit."""
         self.tape.unseen.left_whole.update(one.storage.index for one in gradients if one.storage is not None)

@@ -252,6 +252,19 @@ class FullyShard(Collectives):
                 size += rounded(self._elements(shapes) * dtype.itemsize) * trained[0].copies
         return [StandingState("gradients", size, 0)]
 
+    def unreached(self, weights: Sequence[Parameter]) -> None:
+        """The whole gradients that stand for those of earlier micro-steps are of none of these."""
+        gone = {id(one) for one in weights}
+        for unit in self.order if gone else ():
+            trained = [one for one in unit.parameters if one.node is not None or one.idle]
+            if len(trained) != len(unit.accumulated):
+                continue
+            kept = list(zip(trained, unit.accumulated, strict=True))
+            unit.accumulated = [gradient for one, gradient in kept if id(one) not in gone]
+            for one, gradient in kept:
+                if id(one) in gone and gradient.storage is not None:
+                    self.tape.resize(gradient.storage.index, 0)
+
     def _whole_bytes(self, unit: GatheredUnit) -> int:
         """Of a unit's whole gradients, in the element type of the reduction."""
         trained = [one for one in unit.parameters if one.node is not None and not one.idle]
