@@ -95,6 +95,8 @@ minimax_m2, afmoe, gptj, gpt_bigcode, jamba, mamba, gemma3n_text; under DDP and 
 tokens of a text |
 | `image_text.json` | paligemma with a Gemma 2; internvl; llava_next; llava with reentrant checkpoints; idefics3 and \
 smolvlm |
+| `image_shared.json` | paligemma, internvl, llava_next, idefics3, smolvlm, convnext and swin under DDP, \
+FSDP2 and ZeRO-3 |
 | `stages.json` | convnext and swin, whose blocks are in stages of other sizes |
 | `text_types.json` | mbart, m2m_100, pegasus, marian; esm; stablelm with a norm for each head |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |

@@ -125,6 +125,7 @@ UNDECLARED = {
     "vision_more",
     "image_text",
     "stages",
+    "image_shared",
     "text_types",
     "speech",
 }

@@ -126,11 +126,14 @@ FSDP2 = Rig(
         "optimizers_more_shared",
         "met_shared",
         "peft_more_shared",
+        "image_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig(
-    "ddp", ("replicated", "peft_more_shared"), "PyTorch's DistributedDataParallel with what the first rig has"
+    "ddp",
+    ("replicated", "peft_more_shared", "image_shared"),
+    "PyTorch's DistributedDataParallel with what the first rig has",
 )
 FSDP1 = Rig(
     "fsdp1",
@@ -154,6 +157,7 @@ ZERO = Rig(
         "optimizers_more_shared",
         "met_shared",
         "peft_more_shared",
+        "image_shared",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
