@@ -149,7 +149,7 @@ ROWS = {
     "vision_more": 89,
     "image_text": 130,
     "stages": 44,
-    "image_shared": 26,
+    "image_shared": 29,
     "text_types": 151,
     "speech": 37,
     "optimizers_more": 197,
