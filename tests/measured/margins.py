@@ -1,12 +1,12 @@
 """How margins follow from published peaks, and what they hold that they have not seen.
 
-Where the allocator is simulated, each class of evidence has a pair of its own, in whole percent: one device, or several
-that share or split the states. The pair is the narrowest that holds nine of ten of the runs of the class; of two that
-are as narrow the one that reaches higher, as a run that needs more than its band dies. Two corrections for what is not
-seen follow from the finite sample: nine of ten are counted of one run more than there are, as in split conformal
-prediction (Lei et al., arXiv:1604.04173), and each end is widened by one part in as many as the class has sources,
-since runs of one source err alike. A compiled run has at least the margin that traces of compiled steps ask for, and a
-run about which the answer has a doubt one that is half as wide again.
+Where the allocator is simulated, each class of evidence has a pair of its own, in whole percent: one device, the same
+with weights of few bits, or several that share or split the states. The pair is the narrowest that holds nine of ten
+of the runs of the class; of two that are as narrow the one that reaches higher, as a run that needs more than its band
+dies. Two corrections for what is not seen follow from the finite sample: nine of ten are counted of one run more than
+there are, as in split conformal prediction (Lei et al., arXiv:1604.04173), and each end is widened by one part in as
+many as the class has sources, since runs of one source err alike. A compiled run has at least the margin that traces of
+compiled steps ask for, and a run about which the answer has a doubt one that is half as wide again.
 
 Leaving each source out once, and judging it by the margins of the others, says how the rule does on runs that it has
 not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks of a source from
@@ -18,7 +18,7 @@ what nine of ten of their runs need; the rest judge it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from vramplan.replay.models import peaks_published
 from vramplan.results.listings import ErrorStats, ValidateRow
 
 COVERED = 0.9
-COMPILED_TOO = ", compiled"
+COMPILED_TOO, FEW_BITS = ", compiled", ", weights of few bits"
 ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or split the states"
 LADDERS = {"split": "bigscience-bf16-h13312-l82"}
 """Which runs a margin of the estimate is from."""
@@ -45,6 +45,7 @@ class Run(NamedTuple):
     several: bool
     is_compiled: bool
     is_doubted: bool
+    is_quantized: bool  # frozen weights of few bits
     held: int  # by the allocator: what is reserved where it is simulated, what tensors need where it is estimated
     outside: int  # of the allocator: the context and communicators
     predicted: int  # on the device
@@ -58,7 +59,9 @@ class Run(NamedTuple):
     @property
     def evidence(self) -> str:
         """The class of the product's margins."""
-        return f"{self.kind}{COMPILED_TOO if self.is_compiled else ''}"
+        if self.is_compiled:
+            return f"{self.kind}{COMPILED_TOO}"
+        return f"{self.kind}{FEW_BITS}" if self.is_quantized and not self.several else self.kind
 
     def ends(self, margin: Margin) -> tuple[float, float]:
         """The band that the margin of its class gives."""
@@ -89,8 +92,17 @@ class LeftOut(NamedTuple):
 
     source: str
     margins: Margins
-    held: int
-    widths: tuple[float, ...]
+    each: tuple[tuple[Run, bool, float], ...]  # its runs: whether it lies in its band, and how wide that is
+
+    @property
+    def held(self) -> int:
+        """How many lie in their bands."""
+        return sum(held for _, held, _ in self.each)
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """Of the bands, against the predicted device figures."""
+        return tuple(width for _, _, width in self.each)
 
 
 @cache
@@ -123,6 +135,7 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
         several=split or sharing not in ("none", "ddp"),
         is_compiled=bool(job["compile"]),
         is_doubted=_is_doubted(job, sharing) if doubted is None else doubted,
+        is_quantized=job["quantization"] is not None,
         held=peak.reserved_bytes if simulated else peak.allocated_bytes + streams,
         outside=peak.device_bytes - peak.reserved_bytes,
         predicted=peak.device_bytes,
@@ -168,7 +181,12 @@ def rest() -> tuple[int, int]:
 
 def held(of: Iterable[Run], margins: Margins) -> int:
     """How many lie in their bands; of compiled runs that of their own, if it is there."""
-    return sum(run.is_held(margins.get(run.evidence, margins[run.kind])) for run in of)
+    return sum(run.is_held(_margin(run, margins)) for run in of)
+
+
+def _margin(run: Run, margins: Margins) -> Margin:
+    """Of a run: of its evidence, or of its kind where there is none of that."""
+    return margins.get(run.evidence) or margins[run.kind]
 
 
 def narrowest(of: Sequence[Run], covered: float = COVERED) -> Margin:
@@ -202,11 +220,21 @@ def by_class(of: Iterable[Run]) -> Margins:
 @cache
 def left_out() -> tuple[LeftOut, ...]:
     """Each source by the margins of all others."""
+    return _each_left_out(runs(), by_class)
+
+
+def each_left_out(of: Iterable[Run]) -> tuple[LeftOut, ...]:
+    """The same by classes of evidence."""
+    return _each_left_out(tuple(of), by_evidence)
+
+
+def _each_left_out(of: Sequence[Run], rule: Callable[[Iterable[Run]], Margins]) -> tuple[LeftOut, ...]:
     found = []
-    for source in dict.fromkeys(run.source for run in runs()):
-        mine = [run for run in runs() if run.source == source]
-        margins = by_class(run for run in runs() if run.source != source)
-        found.append(LeftOut(source, margins, held(mine, margins), tuple(run.width(margins[run.kind]) for run in mine)))
+    for source in dict.fromkeys(run.source for run in of):
+        margins = rule(run for run in of if run.source != source)
+        given = [(run, _margin(run, margins)) for run in of if run.source == source]
+        each = tuple((run, run.is_held(margin), run.width(margin)) for run, margin in given)
+        found.append(LeftOut(source, margins, each))
     return tuple(found)
 
 

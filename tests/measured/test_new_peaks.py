@@ -6,12 +6,16 @@ from fnmatch import fnmatchcase
 
 import pytest
 
+from tests.measured.margins import COVERED
 from tests.measured.new_peaks import (
     COUNT,
+    COUNT_FIFTH,
     COUNT_FOURTH,
     COUNT_SECOND,
     COUNT_THIRD,
+    FIFTH,
     FIRST,
+    FIRST_FIFTH,
     FIRST_FOURTH,
     FIRST_SECOND,
     FIRST_THIRD,
@@ -23,19 +27,22 @@ from tests.measured.new_peaks import (
     SECOND,
     THIRD,
     WHY,
+    WHY_FIFTH,
     WHY_FOURTH,
     WHY_THIRD,
     answered,
     jobs,
+    judging,
     page,
     ruled,
+    unseen_by_their_margins,
 )
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("file", "count"),
-    [(NEW, COUNT), (SECOND, COUNT_SECOND), (THIRD, COUNT_THIRD), (FOURTH, COUNT_FOURTH)],
+    [(NEW, COUNT), (SECOND, COUNT_SECOND), (THIRD, COUNT_THIRD), (FOURTH, COUNT_FOURTH), (FIFTH, COUNT_FIFTH)],
 )
 def test_each_says_where_it_is_from_and_what_is_printed_there(file: str, count: int) -> None:
     found = jobs(file)
@@ -58,7 +65,12 @@ def test_nine_of_ten_lie_in_ranges_whose_margins_follow_from_them() -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("file", "first", "causes"),
-    [(SECOND, FIRST_SECOND, WHY), (THIRD, FIRST_THIRD, WHY_THIRD), (FOURTH, FIRST_FOURTH, WHY_FOURTH)],
+    [
+        (SECOND, FIRST_SECOND, WHY),
+        (THIRD, FIRST_THIRD, WHY_THIRD),
+        (FOURTH, FIRST_FOURTH, WHY_FOURTH),
+        (FIFTH, FIRST_FIFTH, WHY_FIFTH),
+    ],
 )
 def test_of_later_sets_no_fewer_are_held_than_at_first_and_each_cause_is_one_of_a_miss(
     file: str, first: dict[str, float], causes: dict[str, str]
@@ -70,8 +82,16 @@ def test_of_later_sets_no_fewer_are_held_than_at_first_and_each_cause_is_one_of_
 
 
 @pytest.mark.contract
-def test_no_margin_follows_from_the_third_and_the_fourth_set() -> None:
-    assert not {THIRD, FOURTH} & set(JUDGES)
+def test_margins_follow_from_each_set() -> None:
+    assert {NEW, SECOND, THIRD, FOURTH, FIFTH} <= set(JUDGES)
+
+
+@pytest.mark.truth
+@pytest.mark.sweep
+def test_of_sources_that_are_left_out_nine_of_ten_lie_in_the_ranges_of_the_others() -> None:
+    found = unseen_by_their_margins()
+    assert sum(len(one.each) for one in found) == len(judging())
+    assert sum(one.held for one in found) >= COVERED * len(judging())
 
 
 @pytest.mark.truth

@@ -134,7 +134,7 @@ def test_events_are_counted_without_playing_them(name: str, strategy: str) -> No
     assert 0.88 * played <= decision.record.events_of_every_copy <= played
 
 
-LEFT: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "a10g", "parallel": {"data": 8, "sharding": "zero2"}}
+LEFT: dict[str, Any] = {"model": "qwen2.5-1.5b", "gpu": "a10g", "parallel": {"data": 8, "sharding": "zero2"}}
 
 
 def test_what_an_engine_leaves_at_its_start_makes_no_run_uncertain() -> None:

@@ -93,7 +93,12 @@ class Judge:
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
             self.doubts = (*unpublished(job, sharing), *self.doubts)
             several = split or (sharing is not None and shares_weights(job))
-            margin = simulated(several=several, compiled=job.compile, doubted=bool(self.doubts))
+            margin = simulated(
+                several=several,
+                compiled=job.compile,
+                doubted=bool(self.doubts),
+                quantized=job.quantization is not None,
+            )
             self.simulated_margin = beside(margin, composed=composed)
         self.is_calibrated = is_calibrated(job, groups=self.groups_bytes > 0)
         if self.is_calibrated:
