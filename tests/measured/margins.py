@@ -189,14 +189,28 @@ def _margin(run: Run, margins: Margins) -> Margin:
     return margins.get(run.evidence) or margins[run.kind]
 
 
+@cache
+def _least(run: Run) -> Margin:
+    """The least percent at each end whose band has the peak, one more than `WIDEST` where none has."""
+    every = [(percent, *run.ends(Margin(percent, percent))) for percent in range(WIDEST + 1)]
+    below = (percent for percent, low, _ in every if low <= run.needed)
+    above = (percent for percent, _, high in every if run.needed <= high)
+    return Margin(next(below, WIDEST + 1), next(above, WIDEST + 1))
+
+
 def narrowest(of: Sequence[Run], covered: float = COVERED) -> Margin:
     """The margin of the rule, of runs of one class."""
     wanted = min(len(of), -int(-(len(of) + 1) * covered // 1))
+    needs = [_least(run) for run in of]
     pairs = sorted(
         (Margin(below, above) for below in range(WIDEST + 1) for above in range(WIDEST + 1)),
         key=lambda pair: (pair.below + pair.above, pair.below),
     )
-    pair = next(pair for pair in pairs if sum(run.is_held(pair) for run in of) >= wanted)
+    pair = next(
+        pair
+        for pair in pairs
+        if sum(least.below <= pair.below and least.above <= pair.above for least in needs) >= wanted
+    )
     sources = len({run.source for run in of})
     return Margin(*(-(-end * (sources + 1) // sources) for end in (pair.below, pair.above)))
 
