@@ -1,12 +1,13 @@
 """How margins follow from published peaks, and what they hold that they have not seen.
 
 Where the allocator is simulated, each class of evidence has a pair of its own, in whole percent: one device, the same
-with weights of few bits, or several that share or split the states. The pair is the narrowest that holds nine of ten
-of the runs of the class; of two that are as narrow the one that reaches higher, as a run that needs more than its band
-dies. Two corrections for what is not seen follow from the finite sample: nine of ten are counted of one run more than
-there are, as in split conformal prediction (Lei et al., arXiv:1604.04173), and each end is widened by one part in as
-many as the class has sources, since runs of one source err alike. A compiled run has at least the margin that traces of
-compiled steps ask for, and a run about which the answer has a doubt one that is half as wide again.
+with weights of few bits in programs that call Transformers or Unsloth, or several that share or split the states. The
+pair is the narrowest that holds nine of ten of the runs of the class; of two that are as narrow the one that reaches
+higher, as a run that needs more than its band dies. Two corrections for what is not seen follow from the finite sample:
+nine of ten are counted of one run more than there are, as in split conformal prediction (Lei et al., arXiv:1604.04173),
+and each end is widened by one part in as many as the class has sources, since runs of one source err alike. A compiled
+run has at least the margin that traces of compiled steps ask for, and a run about which the answer has a doubt one that
+is half as wide again.
 
 Leaving each source out once, and judging it by the margins of the others, says how the rule does on runs that it has
 not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks of a source from
@@ -23,6 +24,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tests.measured.compare import all_rows, unseen_rows
+from vramplan.catalog.runtimes import find_runtime
 from vramplan.planner.bands import COMPILED, DOUBTED, MEASURED_SHARING, OUTSIDE, READ_SINCE, Margin
 from vramplan.replay.models import peaks_published
 from vramplan.results.listings import ErrorStats, ValidateRow
@@ -45,7 +47,7 @@ class Run(NamedTuple):
     several: bool
     is_compiled: bool
     is_doubted: bool
-    is_quantized: bool  # frozen weights of few bits
+    is_quantized: bool  # frozen weights of few bits, in a program that calls Transformers or Unsloth
     held: int  # by the allocator: what is reserved where it is simulated, what tensors need where it is estimated
     outside: int  # of the allocator: the context and communicators
     predicted: int  # on the device
@@ -135,7 +137,7 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
         several=split or sharing not in ("none", "ddp"),
         is_compiled=bool(job["compile"]),
         is_doubted=_is_doubted(job, sharing) if doubted is None else doubted,
-        is_quantized=job["quantization"] is not None,
+        is_quantized=job["quantization"] is not None and find_runtime(row.runtime or "")[0].is_library,
         held=peak.reserved_bytes if simulated else peak.allocated_bytes + streams,
         outside=peak.device_bytes - peak.reserved_bytes,
         predicted=peak.device_bytes,

@@ -28,6 +28,12 @@ def test_weights_of_few_bits_have_the_margin_of_their_class_on_one_device() -> N
 
 
 @pytest.mark.contract
+def test_a_program_that_loads_them_itself_has_the_margin_of_others() -> None:
+    assert margin_of({**FEW_BITS, "runtime": "litgpt"}) == bands.ALONE
+    assert margin_of({**FEW_BITS, "runtime": "unsloth"}) == bands.ALONE_FEW_BITS
+
+
+@pytest.mark.contract
 def test_several_devices_have_their_own_margin_whatever_their_weights_are() -> None:
     several = bands.simulated(several=True, compiled=False, doubted=False)
     assert bands.simulated(several=True, compiled=False, doubted=False, quantized=True) == several == bands.SEVERAL

@@ -203,7 +203,7 @@ def test_two_changes_that_train_the_same_stand_before_one_that_does_not() -> Non
     keys = {
         "model": "llama-3.1-70b",
         "gpu": "a100-80gb",
-        "micro_batch_size": 2,
+        "micro_batch_size": 4,
         "gradient_accumulation_steps": 4,
         "parallel": {"data": 32, "sharding": "fsdp"},
     }

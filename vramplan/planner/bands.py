@@ -4,11 +4,11 @@ Where what is reserved is estimated, the margins are shares of what the allocato
 what the simulation reserves. The context and communicators add a part of themselves at the lower end.
 
 The margins of the simulation follow from published peaks by a rule (tests/measured/margins.py), of runs from which no
-mechanism was learned. They have five classes: one device, or replicas of it; the same with weights of few bits, where
-what loading reserves, the kernels of a release and the program that calls them decide more; several devices that share
-or split the states, where the allocator serves several streams; and compiled steps of each, which stated rules follow.
-Where the answer has a doubt (`admitted`, `unpublished`) the band is half as wide again; where something was composed
-and never traced (`COMPOSED`) it is wider at both ends.
+mechanism was learned. They have five classes: one device, or replicas of it; the same with weights of few bits in
+programs that call Transformers or Unsloth, where how a model is loaded, and what that leaves reserved, is theirs;
+several devices that share or split the states, where the allocator serves several streams; and compiled steps of each,
+which stated rules follow. Where the answer has a doubt (`admitted`, `unpublished`) the band is half as wide again;
+where something was composed and never traced (`COMPOSED`) it is wider at both ends.
 The estimate has a class for each kind of run whose blocks lie otherwise: one device, convolutions, states that are
 shared, a model that is split, and compiled steps. Each but the first holds nine of ten of the runs of its class that
 were measured; on one device the upper end has room for large tensors, and more where checkpoints make them again.
@@ -103,8 +103,8 @@ MOST_FOR_LARGEST = 30  # percent of what is held, which it has for that at most
 
 # By the rule of tests/measured/margins.py, of published runs from which no mechanism was learned: 311 of them
 # (tests/measured/new_peaks.py).
-ALONE = Margin(7, 16)  # one device, or replicas of it
-ALONE_FEW_BITS = Margin(26, 38)  # the same with weights of few bits
+ALONE = Margin(8, 13)  # one device, or replicas of it
+ALONE_FEW_BITS = Margin(26, 41)  # the same with weights of few bits, in programs that call Transformers or Unsloth
 SEVERAL = Margin(14, 19)  # that share or split the states
 ALONE_COMPILED = COMPILED.widest(Margin(0, 18))
 SEVERAL_COMPILED = COMPILED.widest(Margin(15, 14))
@@ -240,7 +240,7 @@ def is_calibrated(job: ResolvedJob, *, groups: bool) -> bool:
 
 
 def simulated(*, several: bool, compiled: bool, doubted: bool, quantized: bool = False) -> Margin:
-    """The margin where the allocator is simulated."""
+    """The margin where the allocator is simulated; `quantized`: weights of few bits, which a user's program loads."""
     found = SEVERAL if several else ALONE
     if compiled:
         found = SEVERAL_COMPILED if several else ALONE_COMPILED

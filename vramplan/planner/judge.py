@@ -97,7 +97,7 @@ class Judge:
                 several=several,
                 compiled=job.compile,
                 doubted=bool(self.doubts),
-                quantized=job.quantization is not None,
+                quantized=job.quantization is not None and job.runtime.is_library,
             )
             self.simulated_margin = beside(margin, composed=composed)
         self.is_calibrated = is_calibrated(job, groups=self.groups_bytes > 0)
