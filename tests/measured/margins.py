@@ -19,7 +19,7 @@ what nine of ten of their runs need; the rest judge it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -145,7 +145,7 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
     )
 
 
-def _is_doubted(job: dict[str, object], sharing: str) -> bool:
+def _is_doubted(job: Mapping[str, object], sharing: str) -> bool:
     """The doubts of vramplan/planner/bands.py, of the words of an answer."""
     model, release = job["model"], job["pytorch_version"]
     assert isinstance(model, dict)

@@ -158,12 +158,12 @@ def test_what_an_engine_leaves_at_its_start_makes_no_run_uncertain() -> None:
 
 def test_what_fit_recommends_passes_a_gate(tmp_path: Path) -> None:
     """ResNet's convolutions leave much in the cache, so that larger batches would still come through."""
-    found = fit(model="resnet-50", gpu="v100")
+    found = fit(model="resnet-101", gpu="v100")
     micro = found.recommended.micro_batch_size
     assert found.peak.high_bytes == found.usable_bytes
     file = tmp_path / "jobs.yaml"
     file.write_text(
-        f"version: 1\njobs:\n  - {{name: a, model: resnet-50, gpu: v100, micro_batch_size: {micro}, "
+        f"version: 1\njobs:\n  - {{name: a, model: resnet-101, gpu: v100, micro_batch_size: {micro}, "
         f"gradient_accumulation_steps: 1, activation_checkpointing: none}}\n"
     )
     (row,) = run("check", str(file), "--format", "json").document["results"]
