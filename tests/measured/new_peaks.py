@@ -61,32 +61,22 @@ FIRST_FIFTH = {"held": 42, "above": 13, "error": 9.4, "width": 41.0}
 """The same of the fifth set."""
 WHY = {
     "unsloth-nb-llama-3*": "its output is of 2024, before Unsloth's loss took the head with it: whole logits",
-    "trl-qwen3-14b-qlora-t4": "its checkpoint in 4 bits leaves layers in 16: 12.1 GiB were reserved when it was loaded",
     "fabric-*": "fp32 weights, gradients and moments of a quarter take 27 GB: the source contradicts its own settings",
     "titan-191-*": "its source reports these 16 GB as a regression of FSDP2 with tensor parallelism, mended since",
     "llmc-309-*": "it kept two tensors more in each block then (docs/runtimes.md); with them it is within 1 %",
-    "llama-recipes-70b-*": "the source prints less allocated than weights, gradients, states and a step need",
-    "axolotl-llama-2-*": "a release of 2023, whose Transformers and PEFT were not read",
 }
 """Why peaks of the second set lie outside, as far as it is known, by their names."""
 WHY_THIRD = {
     "peft-mm-boft": "PEFT makes it with an extension for CUDA where it finds a compiler, which is not counted",
     "ligerhf-gemma-*": "20 steps hold no batch of 512 tokens; weights, gradients and moments in fp32 alone take 34 GB",
-    "unsloth-nb-qwen3-14b-alpaca": "its checkpoint in 4 bits leaves layers in 16",
-    "unsloth-nb-phi-3.5-mini": "Unsloth's own loss of 2024 makes gradients in the place of the logits; checkpoints go "
-    "to the host; its 480 samples may be shorter than 2048 tokens",
     "lab4-88m-tf32-checkpointed-b128": "not known: its code is not printed",
 }
 """The same of the third set."""
 WHY_FOURTH = {
-    "prime-4b-8xb200-64k": "it fills its card: the simulated allocator finds no room for the gradient of the logits, "
-    "and goes on as if there were",
     "prime-4b-offload-pro6000": "its weights stay on the device, which a job under FSDP has no word for",
     "cs336-*-fp32": "its own code writes softmax and SiLU out, which save one tensor more each",
     "peftex-7b-packed": "not known; its script has a line for batches of 8, whose figure this would be",
-    "halo-4b-qlora-b1": "the two figures of its source leave nothing for weights if both have full rows",
     "lf-5977-8b-zero3-offload": "not known",
-    "unsloth-824-*": "it says no batch; Unsloth of 2024 has checkpoints on the host, and whole logits",
 }
 """The same of the fourth set."""
 WHY_FIFTH = {
@@ -99,11 +89,7 @@ WHY_FIFTH = {
     "axolotl-glm47-flash-lora-int8": "not known",
     "axolotl-dscoder-*": "the log is written after an evaluation of batches of many lengths, and its bitsandbytes "
     "0.43 keeps more in int8 than what is modelled",
-    "clituner-7b-qlora": "not known",
-    "unsloth-nb-codegemma-7b": "of its 80 samples none can have had 4,096 tokens on a T4",
-    "unsloth-nb-llama-3.2-1b-raft": "1.46 of its 2.16 GB were reserved before training, when it was loaded",
     "unsloth-nb-gemma-3-4b": "its output is of two machines, a T4 without and an RTX 3060 with bf16",
-    "unsloth-nb-gemma-3-27b": "not known",
     "titan-aws-*": "not known; two sequences a device, or no checkpoints, would have it",
     "mbridge-qwen3-8b-lora-tp2": "it names no recipe: the rank, what is adapted and the loss are inferred",
 }
