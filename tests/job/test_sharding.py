@@ -179,10 +179,6 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "parallel.no_sync: false contradicts states on the host under fsdp_version 1",
         ),
         (
-            {"offload": HOST, "optimizer": "adamw-8bit"},
-            "optimizer: adamw-8bit was not traced on the host",
-        ),
-        (
             {
                 "offload": [*HOST, "activations"],
                 "parallel": FSDP1,
@@ -273,6 +269,19 @@ def test_states_on_the_host_are_told_with_what_crosses_the_link() -> None:
     assert 2 * part <= found.host.pinned_bytes < 4 * part
     assert found.host.node_bytes == 8 * (found.host.pinned_bytes + 2 * part)
     assert part >= 4 * found.total_parameters // 8
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "moments"),
+    [("nadam", 2.0), ("asgd", 1.0), ("schedule-free-sgd", 1.0), ("adopt", 2.0), ("lion", 1.0), ("lamb", 2.0)],
+)
+def test_every_optimizer_of_fsdp1_has_its_states_on_the_host(optimizer: str, moments: float) -> None:
+    """Each moment is as wide as the fp32 shards."""
+    keys = {"offload": HOST, "gradient_accumulation_steps": 1, "optimizer": optimizer}
+    found = answer(job(**keys, parallel={"data": 8, "sharding": "fsdp", "fsdp_version": 1}))
+    assert found.host is not None
+    part = found.host.to_host_bytes
+    assert (2 + moments) * part <= found.host.states_bytes < (2 + moments) * part * 1.001
 
 
 @pytest.mark.parametrize("parallel", [{}, {"fsdp_version": 1}, {"reduce_dtype": "fp32"}])

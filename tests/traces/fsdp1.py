@@ -38,7 +38,7 @@ def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
     import torch
     from torch import distributed
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.distributed.fsdp import _flat_param, _runtime_utils
+    from torch.distributed.fsdp import _runtime_utils
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure.storages import Storages
@@ -51,11 +51,9 @@ def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
             super().__init__(*given)
             counters.append(self)
 
-    def free(tensor: Any) -> None:
-        counters[-1].resized(tensor, 0)
-
-    def alloc(tensor: Any, size: Any) -> None:
-        counters[-1].resized(tensor, size.numel() * tensor.itemsize)
+    def resize(storage: Any, size: int) -> None:
+        """FSDP frees and makes storages so, of the whole flat parameter too, of which a module may have a view."""
+        counters[-1].resized(storage._untyped_storage, size * storage._element_size())
 
     def reshard(state: Any) -> None:
         """FSDP's own asks for addresses, and tensors without data have none."""
@@ -74,8 +72,7 @@ def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
         (torch.Tensor, "pin_memory", lambda one, *_: one),  # of the host
         (torch.Tensor, "is_pinned", lambda *_: True),
         (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
-        (_flat_param, "_free_storage", free),
-        (_flat_param, "_alloc_storage", alloc),
+        (torch.storage.TypedStorage, "_resize_", resize),
         (_runtime_utils, "_catch_all_reshard", reshard),
     ):
         stack.enter_context(patch.object(module, name, own))

@@ -223,10 +223,10 @@ def joined(devices: int, stack: contextlib.ExitStack, rank: int = 0) -> Any:
             counters.append(self)
 
     def free(tensor: Any) -> None:
-        counters[-1].resized(tensor, 0)
+        counters[-1].resized(tensor.untyped_storage(), 0)
 
     def alloc(tensor: Any) -> None:
-        counters[-1].resized(tensor, tensor.numel() * tensor.itemsize)
+        counters[-1].resized(tensor.untyped_storage(), tensor.numel() * tensor.itemsize)
 
     plain = DeviceMesh.__init__
 
@@ -293,9 +293,8 @@ def local(base: Any) -> Any:
                     self.hold(leaf)
             self._level(self.now_bytes)
 
-        def resized(self, tensor: Any, size: int) -> None:
+        def resized(self, storage: Any, size: int) -> None:
             """A storage has another size from now on, as FSDP2 frees and makes what it gathers."""
-            storage = tensor.untyped_storage()
             if storage.size() == size:
                 return
             storage.resize_(size)
@@ -373,13 +372,14 @@ def blocks(model: Any) -> Iterator[Any]:
     """The modules of lists that Transformers says are not to be split.
 
     Where it says nothing, as of DistilBERT, those that it checkpoints, which people name to Accelerate; and so where it
-    says a part of one, as of Idefics3.
+    says a part of one, as of Idefics3. Of Wav2Vec2 they are not the convolutions over the samples, which have a class
+    of their own each.
     """
     import torch
 
     names = getattr(model, "_no_split_modules", None) or ()
-    for several in model.modules():
-        if isinstance(several, torch.nn.ModuleList):
+    for name, several in model.named_modules():
+        if isinstance(several, torch.nn.ModuleList) and not name.endswith("feature_extractor.conv_layers"):
             yield from (one for one in several if _is_block(one, names))
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.replay.sharding.hosted import STATES
-from vramplan.replay.sharding.traced import BY_TENSOR, OF_BITSANDBYTES
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded
 
 if TYPE_CHECKING:
@@ -80,9 +79,6 @@ def _check_flat_parameters(resolver: Resolver, sharding: Sharded) -> None:
     (FlatParamHandle.prepare_gradient_for_backward).
     """
     raw = resolver.raw
-    if raw.optimizer in (*BY_TENSOR, *OF_BITSANDBYTES):
-        message = f"{raw.optimizer} was not traced on the host, where states of FSDP1 are stepped"
-        resolver.fields.refuse("optimizer", message, hint="use adamw")
     if raw.gradient_accumulation_steps != 1 and not sharding.no_sync:
         parallel = raw.fields.fields("parallel") or raw.fields
         message = "false contradicts states on the host under fsdp_version 1, which loses earlier micro-steps"

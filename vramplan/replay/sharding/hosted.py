@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vramplan.replay.optimizers import MOMENTS, library_of, own_states
+from vramplan.replay.recorder import Parameter, Tape
 from vramplan.replay.tensors import FP32, DType
 from vramplan.tuples import NamedTuple
 
@@ -75,8 +77,7 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
         up += one.moves * one.bytes * one.copies
         if one.trained:
             down += one.bytes * one.copies
-            width = FP32.itemsize * one.elements if optimizer in OF_BYTES else one.bytes
-            pageable += int(STATES[optimizer] * width) * one.copies
+            pageable += state_bytes(one, optimizer) * one.copies
     return HostStates(
         bytes=size + pageable,
         pinned_bytes=pinned,
@@ -86,6 +87,24 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
         each_to_host_bytes=down if sums_each else 0,
         each_to_device_bytes=up,
     )
+
+
+def state_bytes(shard: Shard, optimizer: str) -> int:
+    """Bytes of what an optimizer keeps beside a shard, without numbers; paged states are on the host, too.
+
+    Tensors of other libraries are counted in the blocks of the device's allocator.
+    Source: bitsandbytes 0.50.2, backends/cpu/ops.py: its kernels step what is on the host.
+    """
+    if optimizer in STATES:
+        width = FP32.itemsize * shard.elements if optimizer in OF_BYTES else shard.bytes
+        return int(STATES[optimizer] * width)
+    if optimizer in MOMENTS:
+        return MOMENTS[optimizer] * shard.bytes
+    flat = Parameter(Tape(1), "flat_param", (shard.elements,), shard.dtype, 1, False)
+    library = library_of(optimizer)
+    if library is None:
+        return own_states(flat, optimizer, "foreach")
+    return library.states(flat, optimizer, "foreach", False) + library.managed_bytes(flat, optimizer, False)
 
 
 def pinned_block(size: int) -> int:

@@ -30,100 +30,57 @@ def scale_loss(loss: Tensor) -> Tensor:
     return mul_scalar(loss)
 
 
-def unscale(tape: Tape, *, sharded: bool = False) -> Tensor:
-    """Divide the gradients by the scale in place, and find whether one of them is not finite; that is returned.
-
-    The reciprocal is taken in fp64. `sharded`: the gradients are parts of DTensors.
-    Source: torch/amp/grad_scaler.py, GradScaler.unscale_ and _unscale_grads_.
-    """
-    tape.category = "temporaries"
-    double = tape.new("_to_copy", (), FP64, False)
-    reciprocal = tape.new("reciprocal", (), FP64, False)
-    del double
-    inverse = tape.new("_to_copy", (), FP32, False)
-    del reciprocal
-    return _check(tape, inverse, sharded)
-
-
-def unscale_before_clipping(
-    tape: Tape,
-    held: list[Tensor],
-    optimizer: str,
-    implementation: str,
-    max_gradient_norm: float | None,
-    *,
-    sharded: bool = False,
-) -> None:
-    """Gradients are unscaled before they are clipped; and before a step whose kernels do not do it.
-
-    `held` is what lives until the scale is updated, after the step.
-    Source: torch/amp/grad_scaler.py, GradScaler.step.
-    """
-    if max_gradient_norm is not None or not _knows_scales(optimizer, implementation):
-        held.append(unscale(tape, sharded=sharded))
-
-
-def unscale_in_step(
-    tape: Tape, held: list[Tensor], optimizer: str, implementation: str, *, sharded: bool = False
-) -> None:
-    """What a fused kernel is given, that skips the step or unscales by itself: if one is not finite, the scale.
-
-    Source: torch/amp/grad_scaler.py, GradScaler.step and _check_inf_per_device.
-    """
-    if not _knows_scales(optimizer, implementation):
-        return
-    tape.category = "temporaries"
-    if held:
-        held.append(tape.new("add", (), FP32, False))
-        return
-    held.append(_check(tape, tape.new("full", (), FP32, False), sharded))
-    held.append(tape.new("add", (), FP32, False))
-    held.append(tape.new("mul", (), FP32, False))
-
-
-def _check(tape: Tape, _inverse: Tensor, sharded: bool) -> Tensor:
-    """One kernel over all gradients, in place; both scalars are copied to the device, where they are already.
-
-    What was found in the parts of DTensors is the largest over the devices.
-    Source: torch/distributed/tensor/_dispatch.py, found_inf_reduce_handler.
-    """
-    _found = tape.new("full", (), FP32, False)
-    found = tape.new("_to_copy", (), FP32, False)
-    _copy = tape.new("_to_copy", (), FP32, False)
-    if sharded:
-        _largest = tape.new("all_reduce", (), FP32, False)
-    return found
-
-
-def _knows_scales(optimizer: str, implementation: str) -> bool:
-    return implementation == "fused" and optimizer in KNOW_SCALES
-
-
 class ScalesLoss(Technique):
     """torch.amp.GradScaler around one step."""
 
     def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
         super().__init__(setup, tape, precision)
         self.held: list[Tensor] = []  # until the scale is updated, after the step
+        self.is_unscaled = False  # before the step
         sharding = setup.sharding  # FSDP2's parts are DTensors, those of FSDP1 and of ZeRO are tensors
-        self.sharded = sharding is not None and is_fsdp(sharding.kind) and sharding.version == 2
+        is_shared = sharding is not None and is_fsdp(sharding.kind)
+        self.sharded = is_shared and sharding is not None and sharding.version == 2
+        self.hosted = is_shared and bool(setup.offload)  # gradients are, and so is what is found in them
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss that backward begins with."""
         return scale_loss(loss)
 
     def before_clipping(self) -> None:
-        """`scaler.unscale_`, which clipping needs."""
-        setup = self.setup
-        optimizer, implementation = setup.optimizer, setup.optimizer_implementation
-        unscale_before_clipping(
-            self.tape, self.held, optimizer, implementation, setup.max_gradient_norm, sharded=self.sharded
-        )
+        """`scaler.unscale_`, which clipping needs, as does a step whose kernels do not unscale.
+
+        The reciprocal is taken in fp64.
+        Source: torch/amp/grad_scaler.py, GradScaler.step, unscale_ and _unscale_grads_.
+        """
+        if self.setup.max_gradient_norm is None and self._knows_scales():
+            return
+        tape = self.tape
+        tape.category = "temporaries"
+        double = tape.new("_to_copy", (), FP64, False)
+        reciprocal = tape.new("reciprocal", (), FP64, False)
+        del double
+        inverse = tape.new("_to_copy", (), FP32, False)
+        del reciprocal
+        self._check(inverse)
+        self.is_unscaled = True
 
     def before_step(self) -> None:
-        """`scaler.step`."""
-        how = self.setup.optimizer, self.setup.optimizer_implementation
-        unscale_in_step(self.tape, self.held, *how, sharded=self.sharded)
+        """`scaler.step`: what a fused kernel is given, that skips the step or unscales by itself.
+
+        That is whether a gradient is not finite, and the scale, if it is to unscale.
+        Source: torch/amp/grad_scaler.py, GradScaler.step and _check_inf_per_device.
+        """
+        if not self._knows_scales():
+            return
+        tape = self.tape
+        tape.category = "temporaries"
+        if not self.is_unscaled:
+            self._check(tape.new("full", (), FP32, False))
+        _found = tape.new("_to_copy", (), FP32, False) if self.hosted else None
+        self.held.append(tape.new("add", (), FP32, False))
+        del _found
+        if not self.is_unscaled:
+            self.held.append(tape.new("mul", (), FP32, False))
 
     def after_step(self) -> None:
         """`scaler.update`."""
@@ -132,3 +89,22 @@ class ScalesLoss(Technique):
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """The scale."""
         return scaler_states()
+
+    def _knows_scales(self) -> bool:
+        return self.setup.optimizer_implementation == "fused" and self.setup.optimizer in KNOW_SCALES
+
+    def _check(self, _inverse: Tensor) -> None:
+        """One kernel over all gradients, in place; both scalars are copied to where these are, on the device too.
+
+        What was found is kept there. What was found in the parts of DTensors is the largest over the devices.
+        Source: torch/amp/grad_scaler.py, _MultiDeviceReplicator; torch/distributed/tensor/_dispatch.py,
+        found_inf_reduce_handler.
+        """
+        tape = self.tape
+        _found = tape.new("full", (), FP32, False)
+        if self.hosted:
+            return
+        self.held.append(tape.new("_to_copy", (), FP32, False))
+        _copy = tape.new("_to_copy", (), FP32, False)
+        if self.sharded:
+            _largest = tape.new("all_reduce", (), FP32, False)
