@@ -50,6 +50,7 @@ class Gathering(Gathered):
         self.stacked: set[int] = set()  # weights of which operators save views
         self.experts: dict[int, int] = {}  # the numbers of weights of several experts
         self.viewed: dict[int, Tensor | None] = {}  # what these views hold of weights that have gone
+        self.viewed_again: set[int] = set()  # weights of which operators that ran again have saved views
         self.entry: ModuleRun | None = None  # the module of several operators that runs
         self.in_backward: ModuleRun | None = None
         self.owner: OuterEntry | None = None  # that module, if it has others inside
@@ -91,8 +92,13 @@ class Gathering(Gathered):
             self.whole[number] = None
 
     def _drop(self, one: int) -> None:
-        """In forward a view that was saved keeps what was gathered; backward lets go of it with what it gathers."""
-        if one in self.stacked:
+        """In forward a view that was saved keeps what was gathered; backward lets go of it with what it gathers.
+
+        Products of experts that ran again in backward saved views too, which are there until it comes to them.
+        """
+        if one in self.viewed_again:
+            self.viewed[one] = self.whole[one]
+        elif one in self.stacked:
             tape = self.tape
             if tape.direction == "forward" and tape.frame is None and not tape.no_grad:
                 self.viewed[one] = self.whole[one]
@@ -111,9 +117,10 @@ class Gathering(Gathered):
         is_leaf = bool(self.order.leaves and whole)
         own = whole if is_leaf else self.around.left(own)
         members = tuple([self._number(one) for one in (*own, *read)])
-        if not self.policy.learns and not self.tape.no_grad:
+        if not self.tape.no_grad:
             # products of experts take weights that are transposed, which is a view, unless they are stored so
             self.experts.update({id(one): self._number(one) for one in own if len(one.shape) == STACKED})
+        if not self.policy.learns and not self.tape.no_grad:
             self.stacked.update(self._number(one) for one in read if len(one.shape) == STACKED)
         entry = OuterEntry(own, members, is_told, is_leaf)
         if self.around.enter(entry):
@@ -184,8 +191,9 @@ class Gathering(Gathered):
         found = members_of(inputs)
         if self.around.owns(found):
             found = ()
-        if self.experts and not self.tape.no_grad:
-            self.stacked.update(number for one in inputs if (number := self.experts.get(id(one))) is not None)
+        views = self._views_of_experts(inputs)
+        if not self.policy.learns:
+            self.stacked.update(views)
         members = tuple([self._number(one) for one in found]) if found else ()
         if members and members == self.order.asked:
             members = ()
@@ -207,6 +215,8 @@ class Gathering(Gathered):
 
         if members and is_told:
             self.awaited[members] = 1  # and not one more: each run begins to count anew (_post_backward_module_hook)
+        if self.tape.recomputing is not None:
+            self.viewed_again.update(views)
 
         def backward_fn(grad: Any, saved: Any) -> Any:
             if members and is_told:
@@ -216,12 +226,21 @@ class Gathering(Gathered):
             self._recomputation_over()
             saved = self.tape.unpacked(saved)  # the hook of a module runs before its first node asks for what it saved
             found = fn(grad, saved)
+            for one in self.now(views):
+                self.viewed_again.discard(one)
+                self.viewed.pop(one, None)
             if sums is None or found[0] is None:
                 return found
             # the function has the gradient of the bias before it lets go of what was saved
             return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
 
         return Used(members, backward_fn, lambda those, entered: self._come(those, entered, outer))
+
+    def _views_of_experts(self, inputs: Sequence[Tensor | None]) -> tuple[int, ...]:
+        """The numbers of the weights of experts among what an operator is given."""
+        if not self.experts or self.tape.no_grad:
+            return ()
+        return tuple([number for one in inputs if (number := self.experts.get(id(one))) is not None])
 
     def _note_views(self, inputs: Sequence[Tensor | None]) -> None:
         """`F.linear` multiplies by the transposed weight, a view that autograd saves where the input needs a gradient.
