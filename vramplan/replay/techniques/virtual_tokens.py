@@ -11,12 +11,14 @@ as they do there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from vramplan.replay.inputs import Input, Objective, inputs_of, make_inputs
 from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.observers import VirtualTokens
+from vramplan.replay.operators.changes import without_gradients
 from vramplan.replay.operators.elementwise import relu
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.products import linear
@@ -26,7 +28,8 @@ from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapter_target import DTYPES
-from vramplan.replay.techniques.adapters import OWN
+from vramplan.replay.techniques.adapters import OWN, is_saved_as
+from vramplan.replay.techniques.trained import names_of
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.job import Adapter
 
@@ -73,6 +76,17 @@ class Layer:
         return linear(x, self.weight, self.bias)
 
 
+@contextmanager
+def past_copy(tape: Tape) -> Iterator[None]:
+    """A table is looked up whose copy is trained: nothing is recorded, and what is asked of the copy is not asked."""
+    asks, tape.told.looked_up = tape.told.looked_up, ()
+    try:
+        with without_gradients(tape):
+            yield
+    finally:
+        tape.told.looked_up = asks
+
+
 ENCODERS: dict[str, Callable[[Tape, Adapter, int, int], Callable[[Tensor], Tensor]]] = {
     "prompt-tuning": PromptEmbedding,
     "p-tuning": PromptEncoder,
@@ -80,7 +94,11 @@ ENCODERS: dict[str, Callable[[Tape, Adapter, int, int], Callable[[Tensor], Tenso
 
 
 class Before(VirtualTokens):
-    """Puts them before the embedded tokens, as `forward` of PEFT's model does, which keeps them until it returns."""
+    """Puts them before the embedded tokens, as `forward` of PEFT's model does, which keeps them until it returns.
+
+    It looks tokens up in the original of a table that is a module to save, so that no gradient reaches the copy.
+    Source: peft 0.21.2, peft_model.py, PeftModel._setup_prompt_encoder, which comes before the modules to save.
+    """
 
     puts_some = True
 
@@ -91,10 +109,13 @@ class Before(VirtualTokens):
         with tape.building(OWN):
             self.encoder = ENCODERS[adapter.kind](tape, adapter, self.rows, shape.hidden_size)
         self.held: list[Tensor] = []
+        saved = adapter.modules_to_save
+        self.has_copy = any(is_saved_as(names_of(shape).token_table, word) for word in saved)
 
     def embedded(self, ids: Tensor, look_up: Callable[[Tensor], Tensor]) -> Tensor:
         tape, (batch, length) = ids.tape, ids.shape
-        embeds = look_up(tape.constant((batch, length - self.number), INT64, True))
+        with past_copy(tape) if self.has_copy else nullcontext():
+            embeds = look_up(tape.constant((batch, length - self.number), INT64, True))
         tokens = tape.new("to", (batch, self.rows), INT64, True)
         first = tokens.alias((1, self.rows), None, None)
         first.batched = False
