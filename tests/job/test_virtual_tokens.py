@@ -79,6 +79,16 @@ def test_the_head_of_a_classification_is_trained_too() -> None:
     assert trained({"kind": "prompt-tuning", "virtual_tokens": 7}, model=model) == 7 * WIDTH + 3 * WIDTH
 
 
+@pytest.mark.parametrize("kind", ["prompt-tuning", "p-tuning"])
+def test_no_gradient_reaches_the_copy_of_a_table_that_is_saved(kind: str) -> None:
+    """The tokens are looked up in the original, which was found before the modules to save were copied."""
+    adapter = {"kind": kind, "virtual_tokens": 7}
+    saved = build_job({**KEYS, "adapter": {**adapter, "modules_to_save": ["embed_tokens"]}})
+    record = replay(setups.setup_of(saved, "none", False), batch=2)
+    assert record.reached_parameters == trained(adapter)
+    assert record.trainable_parameters == trained(adapter) + TINY["vocabulary_size"] * WIDTH
+
+
 def peak(adapter: dict[str, Any], tokens: int) -> int:
     job = build_job({**KEYS, "sequence_length": tokens, "precision": "pure-bf16", "adapter": adapter})
     return replay(setups.setup_of(job, "none", False), batch=2).peak_bytes(2)
