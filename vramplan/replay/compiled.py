@@ -208,26 +208,29 @@ class CompiledTape(RecomputingTape):
         parents = self._parents() if batched or self.in_backward else ()
         if operator == "native_dropout" and self._drawn is not None:
             parents, self._drawn = (*parents, self._drawn), None
-        cast = self._cast_again(operator, parents, elements, dtype)
-        if cast is not None:
-            return Tensor(self, cast, shape, dtype, batched, strides, node)
+        wide = parents[0] if operator == "to" and parents else None
+        if type(wide) is Deferred:
+            cast = self._cast_again(wide, elements, dtype)
+            if cast is not None:
+                return Tensor(self, cast, shape, dtype, batched, strides, node)
         of_logits = None if self.of_logits is None else self.of_logits()
         follows = of_logits is not None and any(one is of_logits for one in parents)
         if of_logits is not None and follows and len(parents) > 1 and of_logits.index < 0:
             self._store(of_logits)
             follows = False
+        recomputing = self.recomputing
+        frame = self.frame or recomputing
         birth = (operator, shape, dtype, batched, category or self.category)
-        storage = Deferred(birth, parents, elements, batched)
-        storage.events = self.events
-        storage.home = id(self.frame or self.recomputing) if self.frame or self.recomputing else 0
-        storage.gradient = self.in_backward and self.recomputing is None
+        storage = Deferred(self.events, birth, parents, elements, batched)
+        storage.home = 0 if frame is None else id(frame)
+        storage.gradient = self.in_backward and recomputing is None
         tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
         if follows:
             self.of_logits = ref(storage)
-        forward = not self.in_backward or (self.recomputing is not None and self.in_checkpoint)
+        forward = not self.in_backward or (recomputing is not None and self.in_checkpoint)
         self.sum = storage if operator == "add" and batched and forward else None
-        if operator == "to" and parents and type(parents[0]) is Deferred:
-            parents[0].casts[dtype] = ref(storage)
+        if type(wide) is Deferred:
+            wide.casts = {**(wide.casts or {}), dtype: ref(storage)}
         elif operator == "_log_softmax":
             if self.returns_logits:
                 self._returns(storage)
@@ -287,15 +290,18 @@ class CompiledTape(RecomputingTape):
                 self.logits.append((shape, DType("logits", width), batched))
 
     def _parents(self) -> tuple[Storage, ...]:
-        return tuple({id(x.storage): x.storage for x in self.reading if x.storage is not None}.values())
+        found: list[Storage] = []
+        for x in self.reading:
+            storage = x.storage
+            if storage is not None and storage not in found:  # no storage is equal to another one
+                found.append(storage)
+        return tuple(found)
 
-    def _cast_again(self, operator: str, parents: tuple[Storage, ...], elements: int, dtype: DType) -> Deferred | None:
+    def _cast_again(self, wide: Deferred, elements: int, dtype: DType) -> Deferred | None:
         """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
-        if operator != "to" or not parents or type(parents[0]) is not Deferred:
+        if self.compared(wide.size, elements) or wide.casts is None:
             return None
-        if self.compared(parents[0].size, elements):
-            return None
-        again = parents[0].casts.get(dtype)
+        again = wide.casts.get(dtype)
         return None if again is None else again()
 
     def _is_kept(self, operator: str, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
@@ -303,14 +309,20 @@ class CompiledTape(RecomputingTape):
             return True
         if not batched:
             return self.in_backward and not self.late
-        least = prod(shape) * REDUCTION
-        larger = [self.compared(prod(x.shape), least) for x in self.reading]
-        if larger and max(larger) >= 0:
+        least, told = prod(shape) * REDUCTION, self.told_of_sizes
+        is_reduction = False
+        for x in self.reading:  # as `compared` has it: this is asked of every result
+            size = prod(x.shape)
+            is_larger = size >= least
+            told.append((size > least) - (not is_larger))
+            is_reduction = is_reduction or is_larger
+        if is_reduction:
             return True
         if operator == "add" and self.recomputing is not None and not self.in_checkpoint:
             return made_of_many(parents)
         gradient = self.in_backward and self.recomputing is None
-        return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
+        read = [one for one in parents if type(one) is Deferred and one.read and one.gradient is gradient]
+        return any(one.batched for one in read) if read else False
 
     def choose(self, saves: Saved) -> None:
         """Store what backward asks for, if it would keep twice as much instead that nobody else asks for: the results
@@ -363,13 +375,16 @@ class CompiledTape(RecomputingTape):
             self.consume(saves)
         else:
             self.choose(saves)
-        self.reading = tuple(x for x in inputs if x is not None)
+        self.reading = tuple([x for x in inputs if x is not None])
         # the product for a tied table, or under autocast the cast of it, is fused with the sum of the table's two
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
-        late = operator != "embedding" and any(type(x) is Parameter and x.is_table for x in inputs)
+        late = False
+        for x in self.reading:
+            if type(x) is Parameter and x.is_table:
+                late = operator != "embedding"
 
         again = self.frame is not None and not self.in_checkpoint
-        targets = tuple(x.node for x in inputs if x is not None and type(x.node) is Node) if unfused else ()
+        targets = tuple([x.node for x in self.reading if type(x.node) is Node]) if unfused else ()
 
         def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
             grads = grad if isinstance(grad, list) else [grad]
@@ -386,7 +401,7 @@ class CompiledTape(RecomputingTape):
                 self._store_together(together, again=again)
                 self.consume(grads)
                 self.consume(saved)
-            self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
+            self.reading = tuple([x for x in (*grads, *saved) if type(x) is Tensor])
             self.late = late
             try:
                 results = fn(grad, saved)

@@ -31,7 +31,10 @@ class Deferred(Storage):
         "size",
     )
 
-    def __init__(self, birth: tuple[Any, ...], parents: tuple[Storage, ...], elements: int, batched: int) -> None:
+    def __init__(
+        self, events: list[int], birth: tuple[Any, ...], parents: tuple[Storage, ...], elements: int, batched: int
+    ) -> None:
+        self.events = events
         self.index = -1
         self.birth = birth
         self.parents = parents
@@ -42,7 +45,7 @@ class Deferred(Storage):
         self.entered = False  # whether another checkpoint begins with it
         self.read = False  # whether an operator that is not fused has read it, or what was computed from it
         self.closed = False  # whether that is so of all that it was computed from, too
-        self.casts: dict[DType, ref[Deferred]] = {}
+        self.casts: dict[DType, ref[Deferred]] | None = None
         self.origins: tuple[ref[Deferred], ...] = ()  # what it was computed from, once it is stored, unless closed
 
     def __del__(self) -> None:

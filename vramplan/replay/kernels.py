@@ -111,10 +111,7 @@ class Launches(Observer):
     def launched(self, operator: str, operands: Sequence[Any]) -> None:
         """An operator is about to run on these operands."""
         tape = self.tape
-        read = []
-        for x in operands:
-            if isinstance(x, Tensor):
-                read.append((x.shape, x.dtype, x.batched, x.strides))
+        read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
         if self.is_apart:
             self.of_one.add(len(self.launches))
         self.launches.append((len(self.events), operator, tape.direction, tape.path, read))

@@ -13,6 +13,8 @@ def broadcast(a: Tensor, b: Tensor) -> tuple[Shape, Tensor]:
     """The common shape, and the operand that has it and so decides the dimension order (the first of two)."""
     if a.shape == b.shape:
         return a.shape, a
+    if a.shape[len(a.shape) - len(b.shape) :] == b.shape and 0 not in a.shape:  # a weight of a norm, a bias
+        return a.shape, a
     rank = max(len(a.shape), len(b.shape))
     wide = [(1,) * (rank - len(x.shape)) + x.shape for x in (a, b)]
     shape = tuple(max(pair) for pair in zip(*wide, strict=True))
