@@ -175,7 +175,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
     monkeypatch.setattr(Bounds, "has_room", lambda self, job, *, cut=True: True)
     monkeypatch.setattr(asked.AskedCombinations, "is_too_large", lambda self, one, job: False)
     monkeypatch.setattr(asked.AskedCombinations, "_learn", lambda self, one, problems: None)
-    monkeypatch.setattr(asked, "floor_of", lambda job, replays, small_first=False: None)
+    monkeypatch.setattr(asked, "floor_of", lambda job, replays, **how: None)
     every = planned(*words)
     assert every["refused"] >= document["refused"]
     for name in ("fits", "plans", "fastest", "simplest", "front", "ladder"):

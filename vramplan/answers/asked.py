@@ -38,6 +38,11 @@ class Slower(Enum):
 SLOWER = Slower.SLOWER
 
 
+def is_plan(cell: Cell) -> bool:
+    """Whether a run fits for certain, keeps its limits, and has a rate."""
+    return cell.is_possible and cell.samples_per_second is not None
+
+
 class AskedCombinations:
     """Answers about combinations, and what was learned of refusals.
 
@@ -171,16 +176,35 @@ class AskedCombinations:
         states = self._states(one)
         if states in self.too_large:
             return None
-        floor = self._floor_above(job, small_first=small_first)
+        accumulates = self._always_accumulates(job)
+        self.session.replays.begin()
+        floor = self._floor_above(job, small_first=small_first, accumulates=accumulates)
         if floor is not None:
-            if floor.states_bytes > floor.usable_bytes:
+            if floor.states_bytes > floor.usable_bytes and not accumulates:
                 self.too_large.add(states)
+            self.session.replays.let_go_first()
             return None
-        if not small_first and self.bounds.least_by_floor(job, self.session.replays) > limit_seconds:
+        replays = self.session.replays
+        if not small_first and self.bounds.least_by_floor(job, replays, accumulates=accumulates) > limit_seconds:
+            replays.let_go_first()
             return SLOWER
         if job.allocator is not None:  # a simulation takes as long as a hundred estimates
             self.simulated[tuple(one.values())] = job
-        return self._answered(one, job._replace(allocator=None))
+        return self._kept(self._answered(one, job._replace(allocator=None)))
+
+    def _always_accumulates(self, job: ResolvedJob) -> bool:
+        """Whether no single micro-step that makes the batch has room, so that an answer never asks for its replay."""
+        is_pinned = job.micro_batch_size is not None or job.gradient_accumulation_steps is not None
+        if is_pinned or (job.split is not None and job.split.pipeline > 1):
+            return False
+        largest = next(accumulation_of(job).schedules())
+        return largest.accumulates or not self.bounds.has_room(at(job, largest))
+
+    def _kept(self, cell: Cell) -> Cell:
+        """A run, whose replays are asked for again if it is a plan."""
+        if not is_plan(cell):
+            self.session.replays.let_go_first()
+        return cell
 
     def schedules_of_pipeline(self, job: ResolvedJob) -> list[ResolvedJob]:
         """A job at every micro-batch that makes its batch of a step; none if it has no pipeline, or no choice.
@@ -211,11 +235,15 @@ class AskedCombinations:
 
     def run(self, one: Mapping[str, str], job: ResolvedJob) -> Cell | None:
         """The run of a job at the one micro-batch that it has; None: it does not fit for certain."""
-        return None if self._floor_above(job) else self._answered(one, job)
+        self.session.replays.begin()
+        if self._floor_above(job):
+            self.session.replays.let_go_first()
+            return None
+        return self._kept(self._answered(one, job))
 
-    def _floor_above(self, job: ResolvedJob, *, small_first: bool = False) -> Floor | None:
-        """What a job needs at least, where it does not fit for certain."""
-        floor = floor_of(job, self.session.replays, small_first=small_first)
+    def _floor_above(self, job: ResolvedJob, *, small_first: bool = False, accumulates: bool = False) -> Floor | None:
+        """What a job needs at least, where it does not fit for certain; `accumulates` as in `floor_of`."""
+        floor = floor_of(job, self.session.replays, small_first=small_first, accumulates=accumulates)
         return None if floor is None or floor.is_met else floor
 
     def is_estimated(self, cell: Cell) -> bool:

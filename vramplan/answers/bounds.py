@@ -131,12 +131,12 @@ class Bounds:
             return 0.0
         return self._of_either(job, lambda one, batch: self._longest_stage_at(one, setup, rates, batch))
 
-    def least_by_floor(self, job: ResolvedJob, replays: Replays) -> float:
-        """The same by the job's own replay that its floor was made of."""
+    def least_by_floor(self, job: ResolvedJob, replays: Replays, *, accumulates: bool = False) -> float:
+        """The same by the job's own replay that its floor was made of, `accumulates` as that has it."""
         rates, smallest = self._rates(job), accumulation_of(job).smallest()
         if rates is None or job.micro_batch_size is not None:
             return 0.0
-        several = seconds_by_floor(job, replays, rates, self.most_samples(job))
+        several = seconds_by_floor(job, replays, rates, self.most_samples(job), accumulates=accumulates)
         return several if smallest.micro_batch_size != 1 else min(several, self.least_of_all_kernels(at(job, smallest)))
 
     def closest(self, job: ResolvedJob) -> float:

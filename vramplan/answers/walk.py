@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from vramplan.answers.asked import SLOWER, AskedCombinations
+from vramplan.answers.asked import SLOWER, AskedCombinations, is_plan
 from vramplan.answers.bounds import CLOSER
 from vramplan.answers.candidates import DEGREES, Family, complexity
 from vramplan.errors import InputError
@@ -36,11 +36,6 @@ class WaitingPlans(NamedTuple):
 def rate_of(plan: Plan) -> float:
     """Samples per second of all devices."""
     return plan.cell.samples_per_second or 0.0
-
-
-def is_plan(cell: Cell) -> bool:
-    """Whether a run fits for certain, keeps its limits, and has a rate."""
-    return cell.is_possible and cell.samples_per_second is not None
 
 
 def pinned(flags: str, job: ResolvedJob, cell: Cell) -> str:
@@ -168,6 +163,8 @@ class Walk:
             return
         self.found.append(plan(usual, is_usual=True))
         for at in self.asked.smaller(job, usual):
+            if self.bounds.closest(at) > self._limit:
+                break
             cell = self.asked.run(one, at)
             if cell is None or not is_plan(cell) or (cell.samples_per_second or 0.0) * self._limit < 1:
                 break

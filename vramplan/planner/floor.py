@@ -33,18 +33,20 @@ def certain_bytes(job: ResolvedJob) -> int:
     return Judge(job).limits.high
 
 
-def seconds_by_floor(job: ResolvedJob, replays: Replays, rates: Rates, most: int) -> float:
+def seconds_by_floor(
+    job: ResolvedJob, replays: Replays, rates: Rates, most: int, *, accumulates: bool = False
+) -> float:
     """Seconds that a sample takes at least at micro-batches above 1, by the replay that `floor_of` has made.
 
-    It is the one of a step without accumulation, which launches no kernel more than others do; 0.0 where that does not
-    hold: ZeRO-1 fills its buckets in the last micro-step alone. The largest micro-batch that it has room for, and no
-    larger than `most`, is the fastest; infinite where there is none.
+    It is the one of a step without accumulation, which launches no kernel more than others do, unless every schedule
+    that may fit `accumulates`; 0.0 where that does not hold: ZeRO-1 fills its buckets in the last micro-step alone. The
+    largest micro-batch that it has room for, and no larger than `most`, is the fastest; infinite where there is none.
     """
     strategy, split = job.activation_checkpointing, job.split or Split()
     if strategy is None or strategy == OPTIMAL or split.pipeline > 1 or job.offload or _fills_at_last(job):
         return 0.0
     judge, steps = Judge(job, replays), job.gradient_accumulation_steps
-    record = judge.record(strategy, steps is not None and steps > 1, False)
+    record = judge.record(strategy, accumulates or (steps is not None and steps > 1), False)
     if has_pairs(record):
         return 0.0
     device = TimedStage(record, job.model.numbered_blocks, 1)
@@ -70,11 +72,15 @@ def _holds_otherwise(job: ResolvedJob) -> bool:
     return sharding is not None and bool(sharding.zero or sharding.no_sync or sharding.replicas > 1)
 
 
-def floor_of(job: ResolvedJob, replays: Replays, *, small_first: bool = False) -> Floor | None:
+def floor_of(
+    job: ResolvedJob, replays: Replays, *, small_first: bool = False, accumulates: bool = False
+) -> Floor | None:
     """Those of a job that pins its checkpoints; None where that takes a search itself.
 
     A micro-batch of 1 has a replay of its own. It is looked at where the others do not fit, or with `small_first`
     before them: then one replay tells that nothing fits, and it takes two to tell what does.
+
+    `accumulates`: every schedule that may fit has several micro-steps, though the job leaves them open.
     """
     strategy = job.activation_checkpointing
     if strategy is None or strategy == OPTIMAL:
@@ -83,7 +89,7 @@ def floor_of(job: ResolvedJob, replays: Replays, *, small_first: bool = False) -
     if judge.waits_for_steps:
         judge = judge.at_steps(1)  # the fewest micro-batches in flight
     given, steps = job.micro_batch_size, job.gradient_accumulation_steps
-    accumulates = steps is not None and steps > 1
+    accumulates = accumulates or (steps is not None and steps > 1)
     alone = given == 1 or (given is None and small_first)
     record = judge.record(strategy, accumulates, alone)
     states, most = record.static_bytes(1), judge.limits.high

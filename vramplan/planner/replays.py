@@ -37,6 +37,7 @@ class Replays:
         self.most_records = most_records
         self.most_direct, self.most_simulations = MOST_DIRECT, MOST_SIMULATIONS
         self._records: OrderedDict[tuple[Setup, int, bool], Record] = OrderedDict()
+        self._made: list[tuple[Setup, int, bool]] = []  # keys of records that were made since `begin`
         self._direct: OrderedDict[tuple[Setup, bool], AlikeRecords] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
         self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
@@ -49,7 +50,26 @@ class Replays:
     def record(self, setup: Setup, batch: int, *, periodic: bool = True) -> Record:
         """`replay(setup, batch=batch, periodic=periodic)`."""
         key = (setup, batch, periodic)
-        return _once(self._records, key, self.most_records, lambda: replay(setup, batch=batch, periodic=periodic))
+
+        def made() -> Record:
+            self._made.append(key)
+            return replay(setup, batch=batch, periodic=periodic)
+
+        return _once(self._records, key, self.most_records, made)
+
+    def begin(self) -> None:
+        """What is made from here on may turn out to be of no use."""
+        self._made.clear()
+
+    def let_go_first(self) -> None:
+        """Records that were made since `begin` are the first to go when there are too many: nobody asks for them again.
+
+        A search looks at many jobs that do not fit, and comes back to those that do.
+        """
+        for key in self._made:
+            if key in self._records:
+                self._records.move_to_end(key, last=False)
+        self._made.clear()
 
     def shown(self, setup: Setup, micro: int) -> Record:
         """The same with every event of a micro-batch: where samples are taken one by one, those of each of them."""
