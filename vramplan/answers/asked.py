@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from operator import itemgetter
 from pathlib import Path
 
 from vramplan.answers.bounds import Bounds, at
@@ -61,7 +62,8 @@ class AskedCombinations:
         self.session = at_hand(MOST_ANSWERED)
         self.prices, self.catalog = Prices(profiles), Catalog(profiles)
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
-        self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
+        # by the choices that they hang on: what takes their values of a combination, and those that are refused
+        self.refusals: dict[tuple[str, ...], tuple[Callable[[Mapping[str, str]], object], set[object]]] = {}
         self.hung: dict[str, tuple[str, ...]] = {}  # the choices on which a reason hangs at least
         self.simulated: dict[
             tuple[str, ...], ResolvedJob
@@ -74,8 +76,8 @@ class AskedCombinations:
     # ------------------------------------------------------------------------------------------------- what can be run
     def job(self, one: Mapping[str, str]) -> ResolvedJob | None:
         """The job of a combination; None: it is refused."""
-        for options, values in self.refusals.items():
-            if tuple([one[option] for option in options]) in values:
+        for values_of, values in self.refusals.values():
+            if values_of(one) in values:
                 return None
         job = self._job(one)
         if not isinstance(job, ResolvedJob):
@@ -128,7 +130,10 @@ class AskedCombinations:
         those that it did before, and of each of the others one value is tried, not every one.
         """
         hangs_on = min((self._hung_on(one, why) for why in problems), key=len)
-        self.refusals.setdefault(hangs_on, set()).add(tuple(one[option] for option in hangs_on))
+        if hangs_on not in self.refusals:
+            self.refusals[hangs_on] = itemgetter(*hangs_on) if hangs_on else (lambda _: ()), set()
+        values_of, values = self.refusals[hangs_on]
+        values.add(values_of(one))
 
     def _hung_on(self, one: Mapping[str, str], why: str) -> tuple[str, ...]:
         before = self.hung.get(why)

@@ -7,6 +7,7 @@ once, and the order from what costs next to nothing to what is closest.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
@@ -30,6 +31,8 @@ from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split
+
+T = TypeVar("T")
 
 MOST_PLAIN = 4096  # plain replays of which figures are kept, of some kilobytes
 
@@ -55,6 +58,7 @@ class Bounds:
         # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and what the
         # program has in place of the point-wise kernels
         self.whole: dict[tuple[Setup, int, int, int, bool, tuple[FusedKernel, ...]], Work] = {}
+        self.of_jobs: dict[tuple[int, object], tuple[ResolvedJob, object]] = {}  # by the identity of a job, and what
         self.stages: dict[
             tuple[Setup, int, bool, int, int, str | None], list[KernelsOfStage]
         ] = {}  # by the iteration of a device with all blocks, the micro-batch, `is_filled` and the pipeline
@@ -76,7 +80,7 @@ class Bounds:
         rates = self._rates(job)
         if rates is None:
             return 0.0
-        setup, parts, experts = plain_setup(simpler(job)), parts_of(job), (job.split or Split()).expert
+        setup, parts, experts = self._simple_setup(job), parts_of(job), (job.split or Split()).expert
         plain = self.plain_at(setup)
         work = self.works.get((setup, parts, experts))
         if work is None:
@@ -85,7 +89,7 @@ class Bounds:
 
     def is_too_large(self, job: ResolvedJob) -> bool:
         """Whether states that are there together certainly are more than the device has, whatever is checkpointed."""
-        plain = self.plain_at(plain_setup(simpler(job)))
+        plain = self.plain_at(self._simple_setup(job))
         return least_bytes(job, plain) + gathered_bytes(job, plain) > job.usable_bytes
 
     # ------------------------------------------------------------------------------------------------------ closer ones
@@ -162,8 +166,25 @@ class Bounds:
 
     def most_samples(self, job: ResolvedJob, *, cut: bool = True) -> int:
         """The largest micro-batch with which a job may fit for certain."""
-        plain = self.plain_at(room_setup(job, cut=cut))
-        return most_samples(job, plain, certain_bytes(job), cut=cut)
+
+        def most() -> int:
+            plain = self.plain_at(room_setup(job, cut=cut))
+            return most_samples(job, plain, certain_bytes(job), cut=cut)
+
+        return self._of_job(job, cut, most)
+
+    def _simple_setup(self, job: ResolvedJob) -> Setup:
+        return self._of_job(job, "simple", lambda: plain_setup(simpler(job)))
+
+    def _of_job(self, job: ResolvedJob, what: object, make: Callable[[], T]) -> T:
+        """A figure of a job, which is asked for by each of its bounds."""
+        key = (id(job), what)
+        found = self.of_jobs.get(key)
+        if found is None or found[0] is not job:
+            if len(self.of_jobs) >= MOST_PLAIN:
+                self.of_jobs.clear()
+            found = self.of_jobs[key] = job, make()
+        return cast(T, found[1])
 
     def _of_several(self, job: ResolvedJob, rates: Rates, *, cut: bool = True, has_own: bool = True) -> float:
         smallest = accumulation_of(job).smallest()

@@ -94,9 +94,9 @@ class Family:
         return prod(map(len, self.shares.values()))
 
     def __iter__(self) -> Iterator[dict[str, str]]:
+        every = {option: self.values.get(option, PLAIN) for option in self.order}
         for values in product(*self.shares.values()):
-            one = {**self.values, **dict(zip(self.shares, values, strict=True))}
-            yield {option: one[option] for option in self.order}
+            yield {**every, **dict(zip(self.shares, values, strict=True))}
 
 
 def families_of(axes: Mapping[str, tuple[str, ...]], devices: int) -> Iterator[Family]:
