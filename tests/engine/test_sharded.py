@@ -14,6 +14,7 @@ from tests.engine.examples import IN_ONE_ROW, ONE_BY_ONE, model, setup
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
+from vramplan.planner.checkpoints import segments_in
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
@@ -105,6 +106,44 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     components = told.components(batch, phase, moment)
     assert sum(components.values()) == short.peak_bytes(batch)
     assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@st.composite
+def with_long_checkpoints(draw: st.DrawFn) -> Setup:
+    """Checkpoints of so many blocks that some of them are alike."""
+    setup = draw(sharded().filter(lambda one: one.model.layers == one.model.blocks and not one.offload))
+    model = setup.model._replace(layers=draw(st.integers(6, 13)))
+    strategy = draw(st.sampled_from(["every:5", "every:6", "every:8"]))
+    return setup._replace(model=model, segments=segments_in(strategy, model.stacks))
+
+
+T5_OF_TWELVE = model("t5", layers=12, decoder_layers=12, attention_heads=1, key_value_heads=1, head_size=8)
+WITH_A_LARGER_FIRST_BLOCK = setup(
+    T5_OF_TWELVE,
+    sequence_length=8,
+    sharding=Sharded(FSDP, 2),
+    segments=segments_in("every:6", T5_OF_TWELVE.stacks),
+)
+"""The first block has the weights of the biases of all."""
+
+
+@pytest.mark.sweep(2)
+@DRAWS
+@given(with_long_checkpoints(), st.sampled_from([1, 2, 3]))
+@example(WITH_A_LARGER_FIRST_BLOCK, 2)
+def test_blocks_of_a_checkpoint_are_played_once_where_they_are_alike(setup: Setup, batch: int) -> None:
+    """All but the first two and the last two, as these find what no others do."""
+    short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    assert short.stranded_bytes(batch) == literal.stranded_bytes(batch)
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+def test_a_longer_checkpoint_plays_no_more_blocks() -> None:
+    one = setup(model("llama", layers=24), sequence_length=8, sharding=Sharded(FSDP, 2))
+    eight, twelve = (replay(one._replace(segments=(Segment(24 // size, size, True),))) for size in (8, 12))
+    assert len(twelve.events) < 0.8 * len(eight.events)
 
 
 @pytest.mark.sweep(2)

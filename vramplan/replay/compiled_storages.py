@@ -18,6 +18,8 @@ UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
 class DeferringTape(Tape):
     """A tape with storages that are not there until something needs them."""
 
+    makes_late = True
+
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         super().__init__(batch, direct=direct, unrolled=unrolled)
         self.told_of_sizes: list[int] = []

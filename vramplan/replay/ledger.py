@@ -87,6 +87,7 @@ class Ledger:
 
     periodic = True  # whether several blocks that come in turns may be one repeated unit
     loops = True  # whether the code of a block may repeat a unit
+    makes_late = False  # whether a tensor is made when something needs it, which may be in another unit
     is_certain = False  # whether an iteration is not played again if blocks turn out not to be alike
     told_of_sizes: Sequence[int] = ()  # what each comparison of two sizes gave, where those decide anything
     has_lines = True  # whether each of these sizes is a line over the micro-batch

@@ -320,6 +320,7 @@ class Sharding(Observer):
     """The role of who shares the states of a model among devices. The class as it stands shares nothing."""
 
     every_block_of_a_checkpoint = False  # the blocks of one checkpoint differ, so that each is played
+    last_in_checkpoint = 0  # how many of its last blocks find what those before them do not
     linear_is_function = False  # `F.linear` is an autograd.Function, which saves all operands
     weights_are_views = False  # several weights are views of one tensor, and so no leaves of the graph
     casts_buffers = False  # the model's buffers have the element type of the weights that are gathered

@@ -283,12 +283,16 @@ def segment_of(
     """
     blocks: dict[int, Any] = {}
     makes = [make]
-    every = every or row.tape.role(Sharding).every_block_of_a_checkpoint
+    sharding = row.tape.role(Sharding)
+    every = every or sharding.every_block_of_a_checkpoint
+    alone = [*range(max(0, size - sharding.last_in_checkpoint), size)]
+    if sharding.last_in_checkpoint and at == 0 and size > 1:
+        alone.append(1)  # the first block of all may have a weight more, and the next one frees its buffer
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
     def run(hidden: Any, *handed: Tensor) -> Any:
         result = None
-        for first in row.items(at, size, every=every):
+        for first in row.items(at, size, every=every, alone=alone):
             block: Any = blocks.get(first)
             if block is None:
                 block = blocks[first] = makes[0](at + first)

@@ -33,11 +33,12 @@ class StackRow:
         opens: bool = True,
         closes: bool = True,
         every: bool = False,
+        alone: Sequence[int] = (),
     ) -> Iterator[int]:
         """The numbers of the items to play, of `count` items of `size` blocks from block `at` on.
 
         Names count blocks from `start` on. `opens` and `closes` say whether the first and the last item meet the
-        outside. With `every` all items are played.
+        outside. With `every` all items are played, and those that are `alone` by themselves.
         """
         tape = self.tape
         if tape.unrolled or every:
@@ -45,6 +46,7 @@ class StackRow:
                 yield index
             return
         own = {(one - at) // size for one in self.firsts if 0 <= one - at < count * size}
+        own.update(alone)
         turns, period = self._turns(at, count, size)
         apart = sorted(own | turns)
 

@@ -32,6 +32,7 @@ from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Paramete
 class FlatParameters(FullyShard):
     """The same walk over units, each of which is one tensor."""
 
+    has_alike_in_checkpoint = False
     weights_are_views = True
     casts_buffers = True
     reduces_in_backward = gradients_in_pieces = others_are_one = False  # as FSDP2 alone does

@@ -40,7 +40,8 @@ class FullyShard(Collectives):
     """The walk of one iteration over units: what is gathered, and when it goes."""
 
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
-    every_block_of_a_checkpoint = True
+    last_in_checkpoint = 2
+    has_alike_in_checkpoint = True  # of the other ones one stands for all
     reduces_in_backward = True
     hooks_stay_outside = True
     gradients_in_pieces = True
@@ -55,6 +56,7 @@ class FullyShard(Collectives):
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         super().__init__(tape, policy, outside, redistribute)
+        self.every_block_of_a_checkpoint = tape.makes_late or not self.has_alike_in_checkpoint
         self.order: list[GatheredUnit] = []  # in which forward left the units, the first time each
         self.visits: list[GatheredUnit] = []  # the same each time: a module may run several times
         self.outer: tuple[Any, ...] | None = None  # units and order of the model that trains, where another runs
