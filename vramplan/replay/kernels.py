@@ -186,14 +186,16 @@ def _kernels(noted: Noted, *, by_place: bool) -> tuple[Kernel, ...]:
     found: dict[tuple[int, int], int] = {}  # runs, by the number of a kernel and the unit
     numbers: dict[Kernel, int] = {}
     known: dict[tuple[Any, ...], int] = {}  # by what a launch is seen to do: most are like one before
-    stops = [min(launch[0], noted.end) for launch in noted.launches[1:]]
-    stops.append(noted.end)
+    end, events = noted.end, noted.events
+    stops = [min(launch[0], end) for launch in noted.launches[1:]]
+    stops.append(end)
     path: Path | None = None
     copies = unit = 0
     for number, ((start, operator, direction, around, operands), stop) in enumerate(
         zip(noted.launches, stops, strict=False)
     ):
-        written, born = _written(noted, start, stop) if start < stop else (NOTHING, 0)
+        births = [one for one in events[start:stop] if one >= 0] if start < stop else ()
+        written, born = _written(noted, births) if births else (NOTHING, 0)
         count = counts.get(number)
         if not born and count is None and not _is_in_place(operator) and operator not in COLLECTIVES:
             continue
@@ -287,11 +289,12 @@ def _alignment(operator: str, operands: Sequence[Operand]) -> int:
     return gcd(ALIGNED_ELEMENTS, *widths)
 
 
-def _written(noted: Noted, start: int, stop: int) -> tuple[Poly, int]:
-    """Bytes that are written between two events, those read again by what follows included, and in how many tensors."""
+def _written(noted: Noted, births: Sequence[int]) -> tuple[Poly, int]:
+    """Bytes of what is born, which is written, those read again by what follows included, and in how many tensors."""
     fixed = sample = pair = born = 0
-    for index in noted.events[start:stop]:
-        if index >= 0 and index not in noted.not_written:
+    not_written = noted.not_written
+    for index in births:
+        if index not in not_written:
             fixed += noted.fixed[index]
             sample += noted.per_sample[index]
             if index in noted.squared:

@@ -129,6 +129,7 @@ class Record:
     def _forget(self) -> None:
         """Drop what is kept of answers: the sizes of the last micro-batch, and a few figures of each."""
         self._sizes: dict[int, list[int]] = {}
+        self._signed: dict[int, list[int]] = {}
         self._peaks: dict[int, dict[str, int]] = {}
         self._own: dict[int, dict[str, int]] = {}
         self._tops: dict[int, int] = {}
@@ -299,7 +300,11 @@ class Record:
 
     def signed(self, batch: int) -> list[int]:
         """The same for `climb`."""
-        return both_signs(self.sizes(batch))
+        found = self._signed.get(batch)
+        if found is None:
+            found = both_signs(self.sizes(batch))
+            self._signed = {batch: found}
+        return found
 
     def static_bytes(self, batch: int) -> int:
         """Bytes that are alive during the whole iteration."""
@@ -399,16 +404,15 @@ class Record:
     def _stranded_beside(self, batch: int, others: frozenset[int]) -> int:
         if not others:
             return 0
-        sizes = self.sizes(batch)
-        own = list(sizes)
+        every = self.signed(batch)
+        own = list(every)
         for index in others:
-            own[index] = 0
+            own[index] = own[~index] = 0
         tops = 0
-        for trees, some in ((self.trees, own), (self._trees_of(others), sizes)):
+        for trees, some in ((self.trees, own), (self._trees_of(others), every)):
             level = top = 0
-            signed = both_signs(some)
             for _, items in trees:
-                net, above = climb(items, signed)
+                net, above = climb(items, some)
                 top, level = max(top, level + above), level + net
             tops += top
         return max(0, self.static_bytes(batch) + tops - max(self._own_peaks(batch).values()))
