@@ -181,18 +181,24 @@ class AskedCombinations:
         states = self._states(one)
         if states in self.too_large:
             return None
-        accumulates = self._always_accumulates(job)
-        self.session.replays.begin()
-        floor = self._floor_above(job, small_first=small_first, accumulates=accumulates)
-        if floor is not None:
-            if floor.states_bytes > floor.usable_bytes and not accumulates:
-                self.too_large.add(states)
-            self.session.replays.let_go_first()
-            return None
         replays = self.session.replays
-        if not small_first and self.bounds.least_by_floor(job, replays, accumulates=accumulates) > limit_seconds:
+        replays.begin()
+        accumulates = self._always_accumulates(job)
+        floor, is_slower = self._bounded(job, limit_seconds, small_first=small_first, accumulates=accumulates)
+        may_fit = floor is None
+        if accumulates and (floor is not None or is_slower):  # which of both it is called hangs on the other iteration
+            floor, is_slower = self._bounded(job, limit_seconds, small_first=small_first)
+        if floor is not None:
+            if floor.states_bytes > floor.usable_bytes:
+                self.too_large.add(states)
+            replays.let_go_first()
+            return None
+        if is_slower:
             replays.let_go_first()
             return SLOWER
+        if not may_fit:
+            replays.let_go_first()
+            return None
         if job.allocator is not None:  # a simulation takes as long as a hundred estimates
             self.simulated[tuple(one.values())] = job
         return self._kept(self._answered(one, job._replace(allocator=None)))
@@ -204,6 +210,19 @@ class AskedCombinations:
             return False
         largest = next(accumulation_of(job).schedules())
         return largest.accumulates or not self.bounds.has_room(at(job, largest))
+
+    def _bounded(
+        self, job: ResolvedJob, limit_seconds: float, *, small_first: bool, accumulates: bool = False
+    ) -> tuple[Floor | None, bool]:
+        """What a job needs at least, where it does not fit for certain, and whether a sample takes longer for certain.
+
+        The second is not asked where the first is known of any schedule.
+        """
+        floor = self._floor_above(job, small_first=small_first, accumulates=accumulates)
+        if small_first or (floor is not None and not accumulates):
+            return floor, False
+        seconds = self.bounds.least_by_floor(job, self.session.replays, accumulates=accumulates)
+        return floor, seconds > limit_seconds
 
     def _kept(self, cell: Cell) -> Cell:
         """A run, whose replays are asked for again if it is a plan."""

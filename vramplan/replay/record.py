@@ -404,15 +404,14 @@ class Record:
     def _stranded_beside(self, batch: int, others: frozenset[int]) -> int:
         if not others:
             return 0
-        every = self.signed(batch)
-        own = list(every)
+        own = list(self.sizes(batch))
         for index in others:
-            own[index] = own[~index] = 0
+            own[index] = 0
         tops = 0
-        for trees, some in ((self.trees, own), (self._trees_of(others), every)):
+        for trees, signed in ((self.trees, both_signs(own)), (self._trees_of(others), self.signed(batch))):
             level = top = 0
             for _, items in trees:
-                net, above = climb(items, some)
+                net, above = climb(items, signed)
                 top, level = max(top, level + above), level + net
             tops += top
         return max(0, self.static_bytes(batch) + tops - max(self._own_peaks(batch).values()))
