@@ -24,6 +24,7 @@ SEARCHES = (
     ("8 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 8 --runtime all"),
     ("16 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 16 --runtime all"),
     ("8 GPUs, offload alone fits", "plan -m llama-3-70b -g rtx-4090 --gpus 8"),
+    ("4 GPUs, a batch, ZeRO-3", "plan -m llama-2-7b -g a100-40gb --gpus 4 --global-batch 128 --seq 512"),
     ("Megatron, 16 GPUs", "plan -m llama-2-13b -g a100 --gpus 16 --runtime megatron --global-batch 512"),
     ("Megatron, 64 GPUs, experts", "plan -m mixtral-8x7b -g h100 --gpus 64 --runtime megatron"),
     (
@@ -35,6 +36,11 @@ SEARCHES = (
         "compare -m gpt2,gpt2-medium,gpt2-large,gpt2-xl,llama-3.2-1b,qwen2.5-7b,llama-3-8b,mistral-7b "
         "-g t4,v100,a100-40gb,a100-80gb,h100,rtx-4090,l4,rtx-3090 --gpus 8 --sharding ddp,fsdp,zero3 "
         "--micro-batch 1,2,4,8 --checkpointing none,sqrt,full --precision amp-bf16,pure-bf16,fp32,amp-fp16",
+    ),
+    (
+        "checkpoints of several, FSDP",
+        "compare -m gpt2-xl,llama-3-8b,llama-3-70b -g h100 --gpus 8 --sharding fsdp --checkpointing sqrt,every:8 "
+        "--micro-batch 1,2 --precision amp-bf16,pure-bf16",
     ),
 )
 

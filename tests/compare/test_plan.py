@@ -151,12 +151,15 @@ LARGE = (
     "--global-batch",
     "128",
 )
+ON_HOST = ("--gpus", "4", "--sharding", "zero2,zero3", "--global-batch", "64", "--checkpointing", "none,every:2,full")
 BATCHES = (
     ("-m", "mixtral-8x7b", "-g", "h100", *EXPERTS, *LARGE, *PINNED),
     ("-m", "gpt2-xl", "-g", "rtx-4090", *PIPELINES, *PINNED),
     ("-m", "gpt2-medium", "-g", "rtx-2080-ti", *SHARED, *PINNED),
+    ("-m", "gpt2-xl", "-g", "rtx-3090", *ON_HOST, *PINNED[:4], "--exclude", "compile=true"),
 )
-"""Where experts are shared, where a pipeline has a choice of micro-batches, and where few combinations fit."""
+"""Where experts are shared, where a pipeline has a choice of micro-batches, where few combinations fit, and where those
+that fit accumulate."""
 
 
 @pytest.mark.sweep
@@ -168,7 +171,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
     document = planned(*words)
     seen = ("refused", "too_large", "over_limits", "slower", "fits")
     assert sum(document[name] for name in seen) == document["combinations"]
-    for bound in ("least_in_all", "least_without_sharing", "least_of_all_kernels"):
+    for bound in ("least_in_all", "least_without_sharing", "least_of_all_kernels", "closest"):
         monkeypatch.setattr(Bounds, bound, lambda self, job: 0.0)
     monkeypatch.setattr(Bounds, "least", lambda self, job, *, shared=True: 0.0)
     monkeypatch.setattr(Bounds, "closer", lambda self, job, number: 0.0)
@@ -263,7 +266,15 @@ def test_no_run_is_faster_than_its_bounds_or_needs_less(
                 closer = bounds.closer(job, number)
                 assert closer is not None, (number, one)
                 assert closer * cell.samples_per_second <= 1 + 1e-9, (number, one)
-            assert bounds.least_by_floor(job, self.session.replays) * cell.samples_per_second <= 1 + 1e-9, one
+            for accumulates in (False, *([True] if self._always_accumulates(job) else [])):
+                seconds = bounds.least_by_floor(job, self.session.replays, accumulates=accumulates)
+                assert seconds * cell.samples_per_second <= 1 + 1e-6, (one, accumulates)  # it may be the answer's own
+                assert self._floor_above(job, accumulates=accumulates) is None, one
+                assert not accumulates or cell.gradient_accumulation_steps > 1
+            pinned = job._replace(
+                micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=cell.gradient_accumulation_steps
+            )
+            assert bounds.closest(pinned) * cell.samples_per_second <= 1 + 1e-9, one
             plain = bounds.plain_at(plain_setup(job))
             assert cell.device_bytes is not None
             states = least_bytes(job, plain) + gathered_bytes(job, plain)

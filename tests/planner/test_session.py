@@ -10,6 +10,8 @@ from vramplan.answers.fit import answer
 from vramplan.answers.session import Session, figures_of
 from vramplan.job import build_any_job
 from vramplan.planner.decision import IN_DOUBT
+from vramplan.planner.replays import Replays
+from vramplan.planner.setups import setup_of
 from vramplan.replay.step import replay
 
 JOBS: tuple[dict[str, Any], ...] = (
@@ -52,6 +54,19 @@ def test_the_figures_of_a_gate_are_those_of_the_whole_answer(keys: dict[str, Any
 
 def test_what_a_session_keeps_is_bounded(warm: Session) -> None:
     assert 0 < len(warm.replays) <= 5
+
+
+def test_replays_of_what_turned_out_to_be_of_no_use_go_first() -> None:
+    kept, useless, later = (build_any_job({**JOBS[1], "sequence_length": length}) for length in (64, 128, 256))
+    replays = Replays(most_records=2)
+    setups = [setup_of(job, "none", accumulates=False) for job in (kept, useless, later)]
+    first = replays.record(setups[0], 2)
+    replays.begin()
+    replays.record(setups[1], 2)
+    replays.let_go_first()
+    replays.record(setups[2], 2)
+    assert len(replays) == 2
+    assert replays.record(setups[0], 2) is first
 
 
 def test_jobs_that_differ_in_their_gpu_share_their_replays(monkeypatch: pytest.MonkeyPatch) -> None:
