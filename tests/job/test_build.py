@@ -509,7 +509,8 @@ def test_options_may_come_as_text() -> None:
         ({"precision": "amp-fp16", "weight_dtype": "fp16"}, "fp16 weights are not trained by transformers under"),
         *(
             (
-                {"precision": "amp-fp16", "weight_dtype": "fp16", "adapter": {"kind": "lora", "targets": "c_attn"} | own},
+                {"precision": "amp-fp16", "weight_dtype": "fp16"}
+                | {"adapter": {"kind": "lora", "targets": "c_attn"} | own},
                 "copies of modules, biases and adapters in fp16 are not trained by transformers under",
             )
             for own in ({"modules_to_save": ["ln_f"]}, {"bias": "all"}, {"dtype": "fp16"})

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vramplan.answers.asked import AskedCombinations
+from vramplan.answers.asked import AskedCombinations, is_plan
 from vramplan.answers.candidates import COMPLEXITY, DEGREES, PLAIN, families_of
 from vramplan.answers.compared import Keys
-from vramplan.answers.walk import Walk, is_plan, rate_of
+from vramplan.answers.walk import Walk, rate_of
 from vramplan.errors import UsageError
 from vramplan.planner.ladder import CLEARLY
 from vramplan.planner.time.rates import rates_of
