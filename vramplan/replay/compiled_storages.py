@@ -31,6 +31,16 @@ class DeferringTape(Tape):
         if type(tensor.storage) is Deferred and tensor.storage.index < 0:
             self._store(tensor.storage)
 
+    def on_another_stream(self, tensor: Tensor) -> Tensor:
+        """What a program makes on a stream of its own is in no graph, and there at once."""
+        self.store(tensor)
+        return super().on_another_stream(tensor)
+
+    def freed_late(self, tensor: Tensor, *, in_forward: bool = True) -> None:
+        """The same of what another stream uses."""
+        self.store(tensor)
+        super().freed_late(tensor, in_forward=in_forward)
+
     def _store(self, storage: Deferred) -> None:
         """What only it was computed from goes.
 
