@@ -89,6 +89,8 @@ stablelm, nemotron, helium |
 | `dbrx.json`, `dbrx_shared.json`, `dbrx_zero.json` | dbrx; the same under DDP, FSDP1 and FSDP2; under ZeRO |
 | `other_families.json`, `other_families_shared.json`, `other_families_zero.json` | glm4_moe_lite, mistral4, \
 minimax_m2, afmoe, gptj, gpt_bigcode, jamba, mamba, gemma3n_text; under DDP and FSDP2; under ZeRO |
+| `every_type_shared.json`, `every_type_zero.json` | model types that had no row under FSDP2, and none under ZeRO-3 |
+| `types_more.json` | classifiers of mistral4, gpt_bigcode and hunyuan_v1_moe; falcon_mamba |
 | `speech.json` | wav2vec2 and hubert with a head for CTC |
 | `named_types.json` | internlm3, ernie4_5_moe, hunyuan_v1_moe |
 | `vision.json`, `vision_more.json`, `resnet.json`, `images.json` | models that take images, alone or among the \

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.truth
 
 UNDECLARED = {
     "met",
+    *("every_type_shared", "every_type_zero", "types_more"),
     *("rounded", "rounded_shared", "torchtune_rounded"),
     "zero",
     "zero_offload",
@@ -121,6 +122,7 @@ UNDECLARED = {
     "virtual_tokens",
     "tiled",
     *("other_families", "other_families_shared", "other_families_zero"),
+    *("every_type_shared", "every_type_zero", "types_more"),
     "named_types",
     "vision_more",
     "image_text",

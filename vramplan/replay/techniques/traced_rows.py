@@ -6,40 +6,41 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6497 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6605 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
-  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard,
-  fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves, heads, host_activations, hosted,
-  image_text, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, master,
-  met, met_shared, modernbert, modernbert_shared, modernbert_zero, moe, more_families, named_types, older_releases,
-  optimizers, optimizers_more, optimizers_more_shared, other_families, other_families_shared, other_families_zero,
-  other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions, preference,
-  preference_shared, preference_zero, quantized, random, replicas, replicated, returned, rounded, rounded_shared,
-  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types,
-  tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
-  vision, vision_more, whisper, whisper_shared, whisper_zero, zero, zero_adapters, zero_offload, zeroed_late,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
-  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit,
-  vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, llava_next,
-  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
-  stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  evaluation_more, every_type_shared, every_type_zero, families, flat_adapters, flat_host, flat_parameter, foundry,
+  fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits, halves,
+  heads, host_activations, hosted, image_shared, image_text, images, liger, linear, litgpt, litgpt_flat, litgpt_old,
+  lora_parts, losses, losses_more, masks, master, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
+  moe, more_families, named_types, older_releases, optimizers, optimizers_more, optimizers_more_shared,
+  other_families, other_families_shared, other_families_zero, other_optimizers, padding, pairs, pairs_beside,
+  peft_more, peft_more_shared, policy, precisions, preference, preference_shared, preference_zero, quantized, random,
+  replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech,
+  state_spaces, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
+  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, torchvision, turns, types_more, virtual_tokens, vision, vision_more, whisper, whisper_shared,
+  whisper_zero, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, falcon_mamba, gemma, gemma2,
+  gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
+  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  seed_oss, siglip, smollm3, smolvlm, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, smolvlm, stablelm,
+  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: selective | 361 | adapted, block_kinds, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, linear, losses, met, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, other_optimizers, policy, preference_shared, preference_zero, replicated,
@@ -61,7 +62,7 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 745 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 746 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, met_shared, modernbert,
   more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
   policy, preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
@@ -90,83 +91,84 @@ adapter: adalora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mi
   starcoder2 | bert, gemma2, gpt2, llama, mixtral, phi, starcoder2
 adapter: boft | 22 | adapter_kinds, met, met_shared, peft_more | bert, bloom, gemma2, gpt_neox, llama, mistral,
   mixtral, opt, phi, qwen2 | bert, bloom, gemma2, llama, mixtral, neox, opt, phi
-adapter: dora | 296 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: dora | 297 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, images, liger, linear, met, met_shared, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized,
   sharded_units, short_convolutions, speech, state_spaces, tiled, tiles, vision_more, whisper, zero_adapters |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
   deepseek_v3, dinov2, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hubert,
+  gemma3n_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hubert,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron,
   nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5,
   vit, whisper | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
-  ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit,
+  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4,
+  glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llava, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit,
   wav2vec2, whisper
 adapter: fourierft | 22 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: hra | 13 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, phi, qwen2, starcoder2 | bert,
   gemma2, llama, mixtral, phi, starcoder2
-adapter: ia3 | 218 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
-  fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more, pairs, pairs_beside, quantized,
-  sharded_units, short_convolutions, text_types, tiled, tiles, zero_adapters | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  helium, hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, mbart, ministral3, mistral, mixtral, mllama,
-  modernbert, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2_moe, llama, llama4, llava, mbart, ministral3, mixtral, mllama, modernbert, mpt, nemotron,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
-  t5, vit
+adapter: ia3 | 219 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
+  fully_shard_more, images, liger, linear, met_shared, modernbert, more_families, optimizers_more, pairs,
+  pairs_beside, quantized, sharded_units, short_convolutions, text_types, tiled, tiles, zero_adapters | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, mbart, ministral3, mistral,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deberta_v2, deepseek, distilbert,
+  electra, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava, mbart, ministral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: ln-tuning | 17 | peft_more | bart, bert, gemma2, gpt2, llama, mixtral, phi, qwen3, t5 | bart, bert, gemma2,
   gpt2, llama, mixtral, phi, t5
 adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2287 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2302 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_text, images,
   liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
   more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
   other_families_zero, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared,
   preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, stages,
   state_spaces, stepped_shared, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles,
   torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper,
   whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra,
-  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian,
-  mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2,
-  whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama,
-  llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3,
+  internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, llava_next,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm, stablelm,
+  starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  siglip, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 adapter: miss | 21 | adapter_kinds, met, peft_more | bert, gemma2, jamba, llama, mamba, mistral, mixtral, opt, phi,
   qwen2 | bert, gemma2, jamba, llama, mamba, mixtral, opt, phi
-adapter: modules_to_save | 199 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
+adapter: modules_to_save | 200 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
   electra, electra_shared, flat_adapters, fully_shard_more, fused_lora, met, met_shared, modernbert,
   modernbert_shared, modernbert_zero, pairs, pairs_beside, peft_more, quantized, sharded_units, text_types,
   virtual_tokens, zero_adapters | bert, bloom, chatglm, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra,
-  esm, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, llama4_text, mistral, mixtral, modernbert, mpt, opt,
-  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deberta_v2,
-  deepseek, distilbert, electra, esm, falcon, gemma, gemma2, gemma3, gpt2, llama, llama4, mixtral, modernbert, mpt,
-  neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+  esm, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox, jamba, llama, llama4_text, mistral, mixtral, modernbert,
+  mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm,
+  deberta_v2, deepseek, distilbert, electra, esm, falcon, gemma, gemma2, gemma3, gpt2, jamba, llama, llama4, mixtral,
+  modernbert, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: oft | 70 | adapted, met, met_shared, modernbert, optimizers_more, other_optimizers, peft_more, policy,
   preference_shared, stepped_shared | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, gptj, granite,
   helium, lfm2, llama, llama4_text, mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text,
@@ -176,8 +178,9 @@ adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, mor
   optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, ernie4_5_moe,
   glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, ernie4_5_moe,
   glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: p-tuning | 38 | met_shared, text_types, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, llama,
-  m2m_100, marian, mixtral, pegasus, t5 | bart, bert, cohere, gpt2, llama, m2m_100, marian, mixtral, neox, pegasus, t5
+adapter: p-tuning | 39 | met, met_shared, text_types, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, jamba,
+  llama, m2m_100, marian, mixtral, pegasus, t5 | bart, bert, cohere, gpt2, jamba, llama, m2m_100, marian, mixtral,
+  neox, pegasus, t5
 adapter: prefix-tuning | 31 | met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2,
   llama, mixtral, neox, olmoe
 adapter: prompt-tuning | 35 | met_shared, text_types, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox,
@@ -188,22 +191,23 @@ adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, m
 adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
 adapter: vera | 22 | adapter_kinds, met, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
-checkpoint_reentrant: true | 524 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+checkpoint_reentrant: true | 526 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear, met_shared, modernbert,
   more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more, policy,
   preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
   taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper, zero | apertus, arcee, bamba,
   bart, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, distilbert, electra, ernie4_5, exaone4, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llava,
-  llava_next, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, t5, vit, whisper |
-  apertus, arcee, bamba, bart, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl, jamba, lfm2, lfm2_moe, llama,
+  llava, llava_next, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h,
+  olmo, olmo2, olmo3, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, smolvlm, stablelm, t5, vit, whisper
+  | apertus, arcee, bamba, bart, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
   falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llava, llava_next, minimax_m2,
-  ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, t5, vit, whisper
+  granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llava, llava_next,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, opt,
+  paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, smolvlm, stablelm, t5, vit,
+  whisper
 compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
   bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
   llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
@@ -231,56 +235,58 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 973 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+frozen: parts | 980 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
   fully_shard_more, fused_lora, hosted, image_text, images, liger, linear, lora_parts, masks, met, met_shared,
   modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
   pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, stepped_shared, text_types,
-  tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, lfm2, lfm2_moe, llama, llama4_text, llava, llava_next,
-  m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, vit, wav2vec2, whisper,
-  xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100,
-  marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, stages, state_spaces, stepped_shared,
+  text_types, tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2, lfm2_moe,
+  llama, llama4_text, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm, stablelm,
+  starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, siglip, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 181 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+grad_scaler: true | 184 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
   met_shared, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
   virtual_tokens, whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
-  electra, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral, mixtral, modernbert, nemotron,
-  nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3,
-  stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
-  lfm2_moe, llama, minimax_m2, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next,
-  qwen_moe, roberta, stablelm, whisper
+  electra, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, gptj, granitemoehybrid,
+  helium, hunyuan_v1_dense, internlm3, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral, mixtral, modernbert,
+  nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, gptj, granitemoehybrid, helium, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, olmoe, opt,
+  qwen3_next, qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 533 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+label_smoothing | 535 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, fused_lora, images, liger, linear, losses_more, met, met_shared,
   modernbert, more_families, optimizers_more, optimizers_more_shared, other_optimizers, pairs, sharded_spaces,
-  short_convolutions, smoothing, state_spaces, stepped_shared, text_types, whisper | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5,
-  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart,
-  ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt, pegasus, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, m2m_100, marian, mbart, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+  short_convolutions, smoothing, stages, state_spaces, stepped_shared, text_types, whisper | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
+  electra, ernie4_5, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100,
+  marian, mbart, ministral3, mistral, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, opt,
+  pegasus, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, swin, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, cohere, convnext, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, ministral3, mixtral, mllama, modernbert,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, swin, t5, vit, whisper
 liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_more_shared, policy, preference_zero,
   taught_from_file, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, llama,
   llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3
@@ -288,22 +294,23 @@ liger_kernels | 135 | adapted, fused_lora, liger, optimizers_more, optimizers_mo
   qwen2_vl, qwen3_vl, qwen_moe
 litgpt_version: older code | 15 | litgpt_old | llama under litgpt, neox under litgpt | llama under litgpt, neox under
   litgpt
-loss: chunked | 745 | block_kinds, dbrx, decoders, fused_lora, heads, image_text, images, liger, linear, litgpt,
+loss: chunked | 747 | block_kinds, dbrx, decoders, fused_lora, heads, image_text, images, liger, linear, litgpt,
   litgpt_flat, litgpt_old, losses, losses_more, met, more_families, named_types, other_families, other_optimizers,
   peft_more, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_compiled, torchtune_rounded,
   torchtune_taught, torchtune_units, turns, virtual_tokens, vision_more | afmoe, apertus, arcee, bloom, cohere,
   cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1,
   gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode,
-  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
-  internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral,
-  mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under
-  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, seed_oss, stablelm | afmoe, apertus, arcee, bloom, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl,
-  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2, ministral3, mistral4, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, paligemma, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, minimax_m2,
+  ministral3, mistral, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt,
+  paligemma, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, smolvlm, stablelm | afmoe, apertus, arcee, bloom, cohere,
+  dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  smolvlm, stablelm
 loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
 loss: dpo | 344 | losses_more, met, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero
   | arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
@@ -335,9 +342,10 @@ loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, 
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
   stablelm, starcoder2
-loss: half-logits | 63 | dbrx, half_logits, image_text, virtual_tokens, vision_more | bloom, dbrx, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, internvl, llama, mixtral, mpt, opt, paligemma, phi, phi3, qwen3 | bloom,
-  dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, internvl, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
+loss: half-logits | 65 | dbrx, half_logits, image_text, virtual_tokens, vision_more | bloom, dbrx, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, idefics3, internvl, llama, mixtral, mpt, opt, paligemma, phi, phi3, qwen3,
+  smolvlm | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, idefics3, internvl, llama, mixtral, mpt, neox, opt,
+  paligemma, phi, phi3, smolvlm
 loss: orpo | 15 | other_optimizers, preference, preference_shared | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4_text, glm, llama, mistral, nemotron, qwen3, stablelm | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4, glm, llama, nemotron, stablelm
@@ -349,58 +357,63 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 1005 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 1048 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
-  image_text, images, liger, linear, master, met, met_shared, modernbert, modernbert_shared, more_families,
-  named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, peft_more_shared,
-  policy, precisions, preference_shared, preference_zero, quantized, replicated, rounded, rounded_shared,
-  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces,
-  stepped_shared, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
-  titan_compiled, titan_replicas, titan_units, torchvision, turns, virtual_tokens, vision_more, whisper,
-  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom,
-  cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba,
-  lfm2, lfm2_moe, llama, llama under torchtitan, llava_next, m2m_100, marian, mbart, ministral3, mistral, mistral3,
-  mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, siglip,
-  smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper | afmoe, apertus, arcee, bamba, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under
-  torchtitan, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
-offload: activations | 750 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+  image_shared, image_text, images, liger, linear, master, met, met_shared, modernbert, modernbert_shared,
+  more_families, named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
+  peft_more_shared, policy, precisions, preference_shared, preference_zero, quantized, replicated, rounded,
+  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  speech, stages, state_spaces, stepped_shared, taught, taught_from_file, text_types, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, virtual_tokens,
+  vision_more, whisper, whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee,
+  bamba, bert, bloom, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra,
+  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hubert, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next, m2m_100, marian,
+  mbart, ministral3, mistral, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe,
+  opt, paligemma, pegasus, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, siglip, smollm3, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2,
+  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next, m2m_100, marian, mbart,
+  ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, smolvlm, stablelm, starcoder2, swin, t5,
+  torchvision_vit, vit, wav2vec2, whisper
+offload: activations | 754 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, image_text, images, liger,
   linear, met, met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families,
   other_optimizers, pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles, virtual_tokens,
-  whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
-  distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llama4_text, llava_next, minimax_m2, ministral3,
-  mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta
-  | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama,
-  llama4, llava_next, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-offload: gradients | 159 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
-  zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
-  granitemoehybrid, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2,
-  gemma3, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
-offload: optimizer | 159 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
-  zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
-  granitemoehybrid, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, dbrx, gemma, gemma2,
-  gemma3, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
-offload: parameters | 128 | flat_adapters, flat_host, host_activations, preference_zero, sharded_more, zero_adapters,
-  zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, hunyuan_v1_dense, llama,
-  mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, glm,
-  gpt2, hunyuan_v1_dense, llama, neox, opt, phi, phi3, roberta, t5, vit
+  short_convolutions, stages, state_spaces, taught_from_file, tiled, tiled_mlp, tiled_mlp_shared, tiles,
+  virtual_tokens, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, convnext, dbrx, deberta-v2,
+  deepseek_v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4_text,
+  llava_next, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, swin, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, convnext, dbrx,
+  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava_next, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, swin, t5, vit, whisper
+offload: gradients | 165 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+  zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, gemma3n_text, glm, gpt2,
+  gpt_neox, gptj, granitemoehybrid, internlm3, llama, m2m_100, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5,
+  vit, wav2vec2 | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm, gpt2, gptj, granitemoehybrid, llama,
+  m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
+offload: optimizer | 165 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+  zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, gemma3n_text, glm, gpt2,
+  gpt_neox, gptj, granitemoehybrid, internlm3, llama, m2m_100, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5,
+  vit, wav2vec2 | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm, gpt2, gptj, granitemoehybrid, llama,
+  m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
+offload: parameters | 134 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+  zero_adapters, zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, gemma3n_text, glm, gpt2,
+  gpt_neox, gptj, hunyuan_v1_dense, internlm3, llama, m2m_100, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5,
+  vit, wav2vec2 | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, gemma3n, glm, gpt2, gptj, hunyuan_v1_dense, llama,
+  m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
 optimizer: adadelta | 19 | met, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama, mixtral, olmoe,
   qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, olmoe, t5
 optimizer: adafactor | 217 | adapted, adapter_kinds, adapters_more, block_kinds, checkpoints, dbrx, deberta_v2,
@@ -436,25 +449,27 @@ optimizer: adamc | 18 | met, met_shared, optimizers_more, optimizers_more_shared
 optimizer: adamw-32bit | 14 | other_optimizers | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen2, qwen3, qwen3_5_text, roberta, t5 | bert, gemma, gpt2, lfm2, llama, minimax_m2, mixtral, nemotron, phi,
   qwen3_next, roberta, t5
-optimizer: adamw-8bit | 76 | adapter_kinds, distilbert, flat_parameter, image_text, images, liger, met_shared,
-  modernbert, optimizers, peft_more, policy, precisions, quantized, short_convolutions, speech, state_spaces,
-  text_types, tiles, virtual_tokens, vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss,
-  granitemoehybrid, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mistral, mistral3, mixtral,
-  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus, qwen2, qwen3, qwen3_vl, qwen3_vl_moe, siglip,
-  stablelm, starcoder2, wav2vec2, whisper | bert, dinov2, distilbert, esm, gpt2, gpt_oss, granitemoehybrid, internvl,
-  lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, nemotron_h, olmo2,
-  opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, wav2vec2, whisper
+optimizer: adamw-8bit | 80 | adapter_kinds, distilbert, flat_parameter, image_text, images, liger, met_shared,
+  modernbert, optimizers, peft_more, policy, precisions, quantized, short_convolutions, speech, stages, state_spaces,
+  text_types, tiles, virtual_tokens, vision_more, whisper | bert, convnext, dinov2, distilbert, esm, gpt2, gpt_oss,
+  granitemoehybrid, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mistral, mistral3,
+  mixtral, mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus, qwen2, qwen3, qwen3_vl, qwen3_vl_moe,
+  siglip, stablelm, starcoder2, swin, wav2vec2, whisper | bert, convnext, dinov2, distilbert, esm, gpt2, gpt_oss,
+  granitemoehybrid, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mistral3, mixtral,
+  mllama, modernbert, nemotron_h, olmo2, opt, paligemma, pegasus, qwen3_vl, siglip, stablelm, starcoder2, swin,
+  wav2vec2, whisper
 optimizer: adamw-8bit-paged | 22 | flat_parameter, liger, optimizers, policy, short_convolutions, state_spaces |
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3, qwen3_5_moe_text | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4, qwen3_next
-optimizer: adamw-optimi | 21 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
-  mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
+optimizer: adamw-optimi | 22 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gemma3n_text,
+  gpt2, llama, mixtral, qwen2, t5 | bert, gemma2, gemma3n, gpt2, llama, mixtral, t5
 optimizer: adamw-paged | 31 | adapted, flat_parameter, images, liger, optimizers, policy, short_convolutions,
   state_spaces, vision_more | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3,
   paligemma, qwen2, qwen2_moe, qwen3_vl | bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2,
   paligemma, qwen3_vl, qwen_moe
-optimizer: ademamix | 15 | other_optimizers | bart, cohere2, electra, gemma, glm4, llama, nemotron_h, olmo2, opt,
-  phi, qwen2, t5, vit | bart, cohere, electra, gemma, glm4, llama, nemotron_h, olmo2, opt, phi, t5, vit
+optimizer: ademamix | 16 | met_shared, other_optimizers | bart, cohere2, electra, gemma, glm, glm4, llama,
+  nemotron_h, olmo2, opt, phi, qwen2, t5, vit | bart, cohere, electra, gemma, glm, glm4, llama, nemotron_h, olmo2,
+  opt, phi, t5, vit
 optimizer: ademamix-8bit | 23 | other_optimizers | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite, lfm2_moe,
   llama, llama4_text, mistral, mixtral, opt, qwen2, whisper | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite,
   lfm2_moe, llama, llama4, mixtral, opt, whisper
@@ -469,8 +484,8 @@ optimizer: apollo-adamw | 15 | other_optimizers, preference_shared | bamba, gemm
   bamba, gemma, llama, olmo2, phi, t5
 optimizer: asgd | 23 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, olmoe,
   qwen2, t5 | bert, gpt2, llama, mixtral, olmoe, t5
-optimizer: came | 18 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, llama, mixtral, qwen2,
-  t5 | bert, gpt2, llama, mixtral, t5
+optimizer: came | 19 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gpt2, jamba, llama, mixtral,
+  qwen2, t5 | bert, gpt2, jamba, llama, mixtral, t5
 optimizer: galore-adafactor | 31 | met, other_optimizers | bert, cohere2, deepseek_v2, gemma, gpt2, gpt_neox,
   granitemoehybrid, jamba, llama, mixtral, olmo2, phi, qwen2, qwen2_moe, smollm3, stablelm, t5 | bert, cohere,
   deepseek, gemma, gpt2, granitemoehybrid, jamba, llama, mixtral, neox, olmo2, phi, qwen_moe, stablelm, t5
@@ -533,8 +548,8 @@ optimizer: rmsprop-32bit | 9 | other_optimizers | afmoe, gpt_neox, lfm2_moe, lla
   lfm2_moe, llama, neox, olmo2, opt, whisper
 optimizer: rmsprop-8bit | 15 | other_optimizers | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral,
   olmo, phi, qwen2 | arcee, electra, gemma, granitemoehybrid, llama, mamba, mixtral, olmo, phi
-optimizer: schedule-free-adamw | 15 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
-  llama, mixtral, qwen2 | bert, gemma2, gpt2, llama, mixtral
+optimizer: schedule-free-adamw | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
+  llama, m2m_100, mixtral, qwen2 | bert, gemma2, gpt2, llama, m2m_100, mixtral
 optimizer: schedule-free-radam | 18 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2,
   llama, mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, t5
 optimizer: schedule-free-sgd | 16 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
@@ -553,23 +568,23 @@ optimizer: sgd | 500 | adapted, adapters_more, attention, checkpoints, dbrx, deb
   granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, mistral3, mixtral, mllama, modernbert,
   mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, torchvision_vit, vit
-optimizer: sgd-momentum | 573 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
+optimizer: sgd-momentum | 577 | adapted, adapters, adapters_more, checkpoints, distilbert, families, frozen,
   fully_shard_more, halves, hosted, image_text, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   named_types, optimizers, pairs, policy, precisions, preference_shared, quantized, random, resnet, seq2seq,
-  sharded_spaces, short_convolutions, speech, state_spaces, suite, text_types, torchtune, torchtune_compiled,
+  sharded_spaces, short_convolutions, speech, stages, state_spaces, suite, text_types, torchtune, torchtune_compiled,
   torchtune_taught, torchtune_units, torchvision, virtual_tokens, vision, vision_more, whisper | bamba, bart, bert,
-  bloom, clip, deepseek_v2, deepseek_v3, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_moe, internlm3, internvl, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, llava_next, m2m_100, marian, mbart, mistral, mixtral, mpt, neox under litgpt, olmo2,
-  olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, wav2vec2,
-  whisper, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, dinov2, distilbert, ernie4_5_moe, esm, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, llava_next, m2m_100, marian, mbart, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe,
-  opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  bloom, clip, convnext, deepseek_v2, deepseek_v3, dinov2, distilbert, ernie4_5_moe, esm, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2, lfm2_moe, llama, llama under litgpt, llama
+  under torchtune, llama4_text, llava, llava_next, m2m_100, marian, mbart, mistral, mixtral, mpt, neox under litgpt,
+  olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, smolvlm, starcoder2, swin, t5, torchvision_vit,
+  vit, wav2vec2, whisper, xlm-roberta | bamba, bart, bert, bloom, clip, convnext, deepseek, dinov2, distilbert,
+  ernie4_5_moe, esm, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, marian, mbart, mixtral, mpt, neox, neox
+  under litgpt, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, smolvlm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2, whisper
 optimizer: sgd-momentum-32bit | 10 | other_optimizers | distilbert, glm4, hunyuan_v1_dense, mistral4, phi, qwen2,
   qwen3_moe, t5, vit, xlm-roberta | distilbert, glm4, hunyuan_v1_dense, llama, mistral4, phi, qwen_moe, roberta, t5,
   vit
@@ -601,7 +616,7 @@ packing: true | 239 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused
   gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
   llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 577 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+padding: right | 580 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   fused_lora, image_text, images, liger, linear, losses_more, masks, met, modernbert, modernbert_shared,
   modernbert_zero, more_families, named_types, optimizers_more, optimizers_more_shared, other_families,
   other_optimizers, padding, pairs, pairs_beside, policy, preference, preference_shared, preference_zero, replicated,
@@ -609,75 +624,84 @@ padding: right | 577 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilb
   zero | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
   distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
   gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe,
-  llama, llama4_text, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, paligemma, pegasus, phi3, qwen2, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee, bamba,
-  bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama4, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi3, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, paligemma, pegasus, phi3, qwen2,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, smolvlm, stablelm, starcoder2, t5, xlm-roberta | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internvl, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi3,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 326 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
+parallel.fsdp_version: 1 | 332 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, older_releases,
   optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert, bloom, cohere2,
   dbrx, deberta-v2, deepseek_v3, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium, lfm2, llama, llama under litgpt,
-  mistral, mistral3, mixtral, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_next, roberta, smollm3, vit | arcee, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, lfm2, llama, llama under litgpt, mistral3, mixtral,
-  modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen3_next, roberta, vit
-parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
-  sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
-  torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 193 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, fused_lora_shared,
-  modded, modded_compiled, modernbert_shared, older_releases, other_families_shared, peft_more_shared,
-  preference_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared,
-  zeroed_late_shared | bamba, bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, falcon, falcon_h1,
-  gemma, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama,
-  minimax_m2, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2,
-  olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_vl, smollm3, stablelm, starcoder2, whisper
-  | bamba, bert, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, jamba, llama, minimax_m2, mistral3, mixtral,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium, internlm3, lfm2, llama,
+  llama under litgpt, m2m_100, mistral, mistral3, mixtral, modernbert, mpt under llm-foundry, nemotron, nemotron_h,
+  neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_next, roberta,
+  smollm3, vit, wav2vec2 | arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
+  lfm2, llama, llama under litgpt, m2m_100, mistral3, mixtral, modernbert, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen3_next, roberta, vit,
+  wav2vec2
+parallel.replicas | 57 | flat_adapters, flat_host, flat_parameter, fully_shard_more, met_shared, replicas,
+  sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2,
+  gpt_neox, gptj, llama, llama under torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, gptj, llama, llama under
+  torchtitan, neox, opt, phi3
+parallel.sharding: ddp | 202 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, every_type_shared,
+  fused_lora_shared, image_shared, modded, modded_compiled, modernbert_shared, older_releases, other_families_shared,
+  peft_more_shared, preference_shared, replicated, rounded_shared, sharded_activations, sharded_bits,
+  tiled_mlp_shared, whisper_shared, zeroed_late_shared | bamba, bert, clip, convnext, dbrx, deberta-v2, deepseek_v3,
+  distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granitemoehybrid, idefics3, jamba, llama, minimax_m2, mistral, mistral3, mixtral, modded_nanogpt
+  under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_vl, smollm3, smolvlm, stablelm, starcoder2, swin, whisper | bamba, bert, clip, convnext,
+  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, idefics3, jamba, llama, minimax_m2, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, stablelm, starcoder2, whisper
-parallel.sharding: fsdp | 1160 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt,
-  litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared, other_families_shared,
-  peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
-  titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared |
-  afmoe, apertus, arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text,
-  glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx,
-  deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under
-  torchtune, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, vit, whisper
-parallel.sharding: fsdp-grad-op | 315 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared, replicas,
+  qwen_moe, smolvlm, stablelm, starcoder2, swin, whisper
+parallel.sharding: fsdp | 1218 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  every_type_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, image_shared, litgpt, litgpt_flat, met_shared, modernbert_shared,
+  older_releases, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, llava_next,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, smolvlm,
+  stablelm, starcoder2, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
+  opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, smolvlm, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+parallel.sharding: fsdp-grad-op | 322 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, image_shared, met_shared, optimizers_more_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, lfm2, llama, mistral, mixtral,
-  nemotron, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, stablelm, vit | apertus, arcee, bamba, bert, bloom,
-  cohere, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, lfm2, llama, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, convnext, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, internvl, lfm2,
+  llama, llava_next, m2m_100, mistral, mixtral, nemotron, nemotron_h, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3,
+  stablelm, vit, wav2vec2 | apertus, arcee, bamba, bert, bloom, cohere, convnext, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, internvl, lfm2,
+  llama, llava_next, m2m_100, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, paligemma, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit, wav2vec2
 parallel.sharding: zero1 | 99 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2,
   electra, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
@@ -693,126 +717,141 @@ parallel.sharding: zero2 | 124 | dbrx_zero, deberta_v2_zero, electra_zero, fused
   smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-parallel.sharding: zero3 | 277 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero,
-  tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, arcee, bert, bloom, cohere, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, hubert,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, modernbert, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2,
-  t5, vit, whisper | afmoe, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon,
-  falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+parallel.sharding: zero3 | 328 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero, fused_lora_shared,
+  host_activations, image_shared, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
+  peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, falcon_mamba, gemma, gemma2, gemma3, gemma3_text,
+  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba,
+  lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma,
+  pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, swin,
+  t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama,
+  llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, swin, t5, vit, wav2vec2,
+  whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5208 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5290 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
-  distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
-  generation_more, half_logits, halves, heads, host_activations, hosted, image_text, images, liger, linear, litgpt,
-  litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe,
-  more_families, named_types, nanogpt, older_releases, optimizers, optimizers_more, optimizers_more_shared,
-  other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared,
-  policy, precisions, preference, preference_shared, quantized, random, replicas, replicated, resnet, returned,
-  rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces,
-  stepped_shared, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchvision,
-  turns, virtual_tokens, vision, vision_more, whisper, whisper_shared, zeroed_late, zeroed_late_shared | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
-  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
-  gpt2 under nanogpt, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2,
-  olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
+  distilbert_shared, electra, electra_shared, evaluation, evaluation_more, every_type_shared, families, flat_adapters,
+  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
+  generation, generation_more, half_logits, halves, heads, host_activations, hosted, image_shared, image_text, images,
+  liger, linear, litgpt, litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modernbert,
+  modernbert_shared, moe, more_families, named_types, nanogpt, older_releases, optimizers, optimizers_more,
+  optimizers_more_shared, other_families, other_families_shared, other_optimizers, padding, pairs, pairs_beside,
+  peft_more, peft_more_shared, policy, precisions, preference, preference_shared, quantized, random, replicas,
+  replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, speech, stages, state_spaces, stepped_shared, suite, taught, taught_from_file, text_types, tiled,
+  tiled_mlp, tiled_mlp_shared, tiles, torchvision, turns, types_more, virtual_tokens, vision, vision_more, whisper,
+  whisper_shared, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, falcon_mamba, gemma, gemma2, gemma3,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt2 under nanogpt, gpt_bigcode,
+  gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, llava_next,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip,
+  smollm3, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2,
   distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit,
-  wav2vec2, whisper
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, smolvlm, stablelm, starcoder2, swin, t5,
+  torchvision_vit, vit, wav2vec2, whisper
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 588 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host, flat_parameter,
-  foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, met_shared,
-  modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus,
-  arcee, bamba, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe,
-  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  seed_oss, stablelm, starcoder2, whisper | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, distilbert, electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, whisper
-precision: mixed | 1891 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
-  decoders, electra_zero, evaluation, evaluation_more, families, frozen, fused_lora_shared, generation,
-  generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
-  met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
-  pairs_beside, peft_more_shared, preference, preference_zero, random, replicated, resnet, rounded, selective,
-  selective_more, seq2seq, smoothing, suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero,
-  zero_adapters, zero_offload | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, dbrx,
-  deberta-v2, deepseek_v2, deepseek_v3, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4_text, llava,
-  minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, whisper, xlm-roberta | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit,
-  wav2vec2, whisper
-precision: pure | 4239 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: fsdp | 619 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared, flat_adapters, flat_host,
+  flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, image_shared,
+  litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared,
+  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units,
+  whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2,
+  deepseek_v3, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internlm3, internvl, jamba, llama, llama under litgpt, llama under torchtitan, llava, llava_next, m2m_100,
+  mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, starcoder2, t5, wav2vec2, whisper |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
+  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, llama, llama under litgpt, llama under torchtitan,
+  llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, wav2vec2, whisper
+precision: mixed | 1943 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+  decoders, electra_zero, evaluation, evaluation_more, every_type_zero, families, frozen, fused_lora_shared,
+  generation, generation_more, heads, host_activations, hosted, image_shared, images, liger, linear, losses,
+  losses_more, master, met, met_shared, modernbert_zero, moe, more_families, optimizers_more_shared,
+  other_families_zero, padding, pairs, pairs_beside, peft_more_shared, preference, preference_zero, random,
+  replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing, stages, suite, taught, tiled_mlp_shared,
+  tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, falcon_mamba, gemma, gemma2, gemma3, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma,
+  pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
+  jamba, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, swin, t5, vit, wav2vec2, whisper
+precision: pure | 4276 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
-  generation_more, half_logits, heads, host_activations, hosted, image_text, images, liger, linear, litgpt,
-  litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled,
+  generation_more, half_logits, heads, host_activations, hosted, image_shared, image_text, images, liger, linear,
+  litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more, masks, met, met_shared, modded, modded_compiled,
   modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers, optimizers_more,
   other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, peft_more_shared, policy, precisions,
   preference, preference_shared, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared,
   selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces, stepped_shared,
-  suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
-  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, virtual_tokens,
-  vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert, electra, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian,
-  mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, siglip, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
-  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, speech, stages, state_spaces,
+  stepped_shared, suite, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune,
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, types_more,
+  virtual_tokens, vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, falcon_mamba,
+  gemma, gemma2, gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2,
+  gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm, stablelm, starcoder2, swin,
+  t5, torchvision_vit, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modded_nanogpt under modded-nanogpt, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, smolvlm, stablelm, starcoder2, swin, t5,
+  torchvision_vit, vit, wav2vec2, whisper
 qat: fp8 | 13 | other_optimizers, rounded, rounded_shared | deberta-v2, falcon, gemma, glm4, gpt_oss, llama, mistral,
   olmo2, olmoe, opt, phi3, qwen2 | deberta_v2, falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 30 | other_optimizers, rounded, rounded_shared, torchtune_rounded | cohere2, gemma, gemma3_text, gpt2,
@@ -842,26 +881,27 @@ quantization: int8 | 192 | adapted, adapter_kinds, adapters, block_kinds, dbrx, 
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
   lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
   olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
-quantization: nf4 | 359 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+quantization: nf4 | 362 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, image_text, images, linear, litgpt, met, met_shared, modernbert,
   named_types, older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
-  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces,
+  policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, stages, state_spaces,
   taught_from_file, text_types, tiled, tiles, virtual_tokens, vision_more, whisper, zero | apertus, arcee, bart, bert,
-  bloom, clip, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm,
-  glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4_text, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
+  bloom, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text,
+  gemma4_text, glm, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gpt_oss, gptj, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4_text, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
   mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
   pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2,
-  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, wav2vec2,
+  whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, convnext, dbrx, deberta_v2, deepseek,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
+  llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under
+  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5,
+  wav2vec2, whisper
 quantization: nf4-double | 229 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, met_shared, modernbert, more_families,
   older_releases, optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
@@ -896,24 +936,25 @@ transformers_version: experts as modules | 66 | older_releases | mixtral, olmoe,
 transformers_version: older code | 153 | older_releases | cohere, falcon, gemma, gemma2, granite, llama, mistral,
   mixtral, olmoe, phi, qwen2, qwen2_moe, qwen3, qwen3_moe | cohere, falcon, gemma, gemma2, granite, llama, mixtral,
   olmoe, phi, qwen_moe
-weight_dtype: 16 bits | 1063 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
+weight_dtype: 16 bits | 1068 | adapted, adapter_kinds, adapters, adapters_more, block_kinds, decoders, distilbert,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, image_text, liger, linear,
-  losses_more, met, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more,
+  losses_more, met, met_shared, modernbert, more_families, named_types, older_releases, optimizers, optimizers_more,
   optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions, preference_shared,
-  quantized, rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, distilbert, ernie4_5,
-  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3,
-  internvl, lfm2, lfm2_moe, llama, llama4_text, llava, llava_next, m2m_100, marian, mbart, ministral3, mistral,
-  mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian,
-  mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma,
-  pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
+  quantized, rounded, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, stages,
+  state_spaces, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, convnext, deepseek_v2, deepseek_v3,
+  distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2, lfm2_moe, llama, llama4_text, llava, llava_next, m2m_100,
+  marian, mbart, ministral3, mistral, mixtral, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, smolvlm, stablelm, starcoder2, swin, t5, vit, whisper,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, convnext, deepseek, distilbert,
+  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
+  lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe,
+  resnet, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, whisper
 zero_grad: before-backward | 76 | optimizers_more, optimizers_more_shared, other_optimizers, whisper, zeroed_late,
   zeroed_late_shared | bert, gemma2, gpt2, gpt_neox, granitemoehybrid, lfm2_moe, llama, mixtral, qwen2, qwen3_5_text,
   whisper | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama, mixtral, neox, qwen3_next, whisper
@@ -929,15 +970,15 @@ activation_checkpointing: full + adapter: dora | 111 | adapted, adapters, adapte
   mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit, wav2vec2
 activation_checkpointing: full + adapter: fourierft | 7 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: hra | 3 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: ia3 | 117 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, met_shared, more_families, pairs, pairs_beside, quantized, sharded_units,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mistral4, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1234 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1239 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_text,
   images, liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared,
@@ -949,11 +990,11 @@ activation_checkpointing: full + adapter: lora | 1234 | adapted, adapters, adapt
   torchtune_units, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
   exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, marian, mbart,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
+  jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, smolvlm, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + adapter: miss | 6 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: modules_to_save | 93 | adapted, adapters, adapters_more, deberta_v2,
   deberta_v2_shared, electra, electra_shared, flat_adapters, fully_shard_more, met, modernbert, modernbert_shared,
@@ -971,15 +1012,15 @@ activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtua
 activation_checkpointing: full + adapter: randlora | 6 | adapter_kinds | gpt2, llama, mixtral
 activation_checkpointing: full + adapter: trainable-tokens | 2 | peft_more | gpt2, llama
 activation_checkpointing: full + adapter: vera | 6 | adapter_kinds | gpt2, llama, mixtral
-activation_checkpointing: full + checkpoint_reentrant: true | 416 | adapted, block_kinds, checkpoints, dbrx,
+activation_checkpointing: full + checkpoint_reentrant: true | 418 | adapted, block_kinds, checkpoints, dbrx,
   decoders, distilbert, electra, fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear,
   modernbert, more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs,
   peft_more, preference_shared, replicated, sharded_more, short_convolutions, taught_from_file, tiled_mlp,
   tiled_mlp_shared, virtual_tokens, whisper, zero | apertus, arcee, bert, cohere, dbrx, deepseek, distilbert, electra,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_bigcode, granite, helium,
-  hunyuan_v1_dense, internvl, jamba, lfm2, llama, llava, llava_next, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, modernbert, nemotron, neox, olmo, olmo2, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm, vit, whisper
+  hunyuan_v1_dense, idefics3, internvl, jamba, lfm2, llama, llava, llava_next, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, modernbert, nemotron, neox, olmo, olmo2, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, smolvlm, stablelm, vit, whisper
 activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
   torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
   torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -995,16 +1036,16 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 492 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 493 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, image_text, images, liger, linear, lora_parts, met, modernbert, more_families,
   named_types, optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated,
   sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles, turns,
   vision_more, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
   dinov2, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, internvl, lfm2, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
-  paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
+  hunyuan_v1_moe, idefics3, internvl, lfm2, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip,
   stablelm, starcoder2, t5, vit, wav2vec2
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
@@ -1017,12 +1058,12 @@ activation_checkpointing: full + label_smoothing | 211 | evaluation, evaluation_
 activation_checkpointing: full + liger_kernels | 25 | fused_lora, liger, optimizers_more, taught_from_file |
   gemma3_images, glm4, gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + litgpt_version: older code | 3 | litgpt_old | llama under litgpt, neox under litgpt
-activation_checkpointing: full + loss: chunked | 361 | heads, image_text, images, litgpt, litgpt_flat, losses,
+activation_checkpointing: full + loss: chunked | 363 | heads, image_text, images, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, peft_more, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled,
   torchtune_rounded, torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, internvl, lfm2, llama, llama under litgpt, llama under
-  torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, paligemma, phi, phi under litgpt, phi3, qwen3_vl,
-  qwen_moe
+  gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, idefics3, internvl, lfm2, llama, llama under litgpt,
+  llama under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, paligemma, phi, phi under litgpt, phi3,
+  qwen3_vl, qwen_moe, smolvlm
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 191 | losses_more, pairs, preference, preference_shared, preference_zero
   | arcee, dbrx, deepseek, ernie4_5, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, hunyuan_v1_dense, llama,
@@ -1034,42 +1075,42 @@ activation_checkpointing: full + loss: fused | 140 | adapter_kinds, fused_lora, 
   glm4, glm4_moe, gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: grpo | 7 | policy, preference_zero | arcee, falcon_h1, gemma, granite, helium,
   olmo2, opt
-activation_checkpointing: full + loss: half-logits | 28 | half_logits, image_text | bloom, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, internvl, llama, mpt, neox, opt, paligemma, phi, phi3
+activation_checkpointing: full + loss: half-logits | 30 | half_logits, image_text | bloom, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, idefics3, internvl, llama, mpt, neox, opt, paligemma, phi, phi3, smolvlm
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared | llama, qwen_moe
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 390 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, image_text, images, liger, master,
-  met_shared, modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy, precisions,
-  quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, vision_more, whisper_shared,
-  whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx, deberta_v2, electra,
-  ernie4_5, ernie4_5_moe, esm, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid,
-  hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next, m2m_100, marian, mbart,
-  mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_vl,
-  roberta, siglip, stablelm, torchvision_vit, vit, wav2vec2, whisper
-activation_checkpointing: full + offload: activations | 301 | adapted, block_kinds, checkpoints, flat_adapters,
+activation_checkpointing: full + max_gradient_norm | 400 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+  flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, image_shared, image_text, images,
+  liger, master, met_shared, modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy,
+  precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles,
+  sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, vision_more,
+  whisper_shared, whisper_zero, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, dbrx,
+  deberta_v2, electra, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next,
+  m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus,
+  phi, phi3, qwen3_vl, roberta, siglip, stablelm, torchvision_vit, vit, wav2vec2, whisper
+activation_checkpointing: full + offload: activations | 302 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, image_text, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granitemoehybrid, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava_next, minimax_m2, ministral3,
-  mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + offload: gradients | 84 | flat_adapters, flat_host, host_activations,
+  gpt_oss, gptj, granitemoehybrid, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava_next, minimax_m2,
+  ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + offload: gradients | 85 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
-  neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + offload: optimizer | 84 | flat_adapters, flat_host, host_activations,
+  m2m_100, neox, opt, phi, phi3, roberta, vit
+activation_checkpointing: full + offload: optimizer | 85 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
-  neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + offload: parameters | 78 | flat_adapters, flat_host, host_activations,
+  m2m_100, neox, opt, phi, phi3, roberta, vit
+activation_checkpointing: full + offload: parameters | 79 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
-  neox, opt, phi, phi3, roberta, vit
+  m2m_100, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + optimizer: adadelta | 2 | optimizers_more, optimizers_more_shared | gemma2, llama
 activation_checkpointing: full + optimizer: adafactor | 120 | adapted, adapters_more, checkpoints, flat_parameter,
   frozen, halves, images, moe, more_families, optimizers, policy, precisions, quantized, random, short_convolutions,
@@ -1086,9 +1127,9 @@ activation_checkpointing: full + optimizer: adam | 84 | adapted, adapters_more, 
 activation_checkpointing: full + optimizer: adamax | 2 | optimizers_more, optimizers_more_shared | gemma2, gpt2
 activation_checkpointing: full + optimizer: adamc | 3 | met_shared, optimizers_more | bert, gemma2, llama
 activation_checkpointing: full + optimizer: adamw-32bit | 4 | other_optimizers | bert, gpt2, llama, phi
-activation_checkpointing: full + optimizer: adamw-8bit | 39 | flat_parameter, image_text, images, liger, met_shared,
-  optimizers, precisions, short_convolutions, text_types, tiles | esm, gpt2, internvl, lfm2_moe, llama, llava_next,
-  m2m_100, marian, mbart, mixtral, mllama, paligemma, pegasus, qwen3_vl, stablelm
+activation_checkpointing: full + optimizer: adamw-8bit | 41 | flat_parameter, image_text, images, liger, met_shared,
+  optimizers, precisions, short_convolutions, text_types, tiles | esm, gpt2, idefics3, internvl, lfm2_moe, llama,
+  llava_next, m2m_100, marian, mbart, mixtral, mllama, paligemma, pegasus, qwen3_vl, stablelm
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-optimi | 5 | met_shared, optimizers_more | gemma2, gpt2, llama,
   mixtral
@@ -1130,7 +1171,8 @@ activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_mo
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: rmsprop-32bit | 1 | other_optimizers | opt
 activation_checkpointing: full + optimizer: rmsprop-8bit | 3 | other_optimizers | gemma, llama, phi
-activation_checkpointing: full + optimizer: schedule-free-adamw | 2 | met_shared, optimizers_more | gemma2, mixtral
+activation_checkpointing: full + optimizer: schedule-free-adamw | 3 | met_shared, optimizers_more | gemma2, m2m_100,
+  mixtral
 activation_checkpointing: full + optimizer: schedule-free-radam | 3 | met_shared, optimizers_more,
   optimizers_more_shared | gemma2, llama
 activation_checkpointing: full + optimizer: schedule-free-sgd | 3 | met_shared, optimizers_more,
@@ -1161,47 +1203,49 @@ activation_checkpointing: full + packing: true | 64 | adapter_kinds, liger, loss
   optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, ernie4_5_moe,
   falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2, mistral4, nemotron_h,
   qwen_moe
-activation_checkpointing: full + padding: right | 291 | block_kinds, decoders, fully_shard_more, image_text, images,
+activation_checkpointing: full + padding: right | 293 | block_kinds, decoders, fully_shard_more, image_text, images,
   linear, losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more,
   optimizers_more_shared, other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles,
   short_convolutions, state_spaces, text_types, tiles, vision_more, zero | apertus, arcee, bamba, bart, bert, bloom,
   cohere, deepseek, ernie4_5, esm, exaone4, falcon, gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, internvl, jamba, lfm2_moe, llama, m2m_100, mamba,
-  marian, mbart, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo, paligemma,
-  pegasus, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+  gpt_bigcode, gpt_neo, gptj, granite, helium, hunyuan_v1_dense, idefics3, internvl, jamba, lfm2_moe, llama, m2m_100,
+  mamba, marian, mbart, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, olmo,
+  paligemma, pegasus, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, smolvlm, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 176 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.fsdp_version: 1 | 177 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
   older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
   bloom, dbrx, deberta_v2, distilbert, electra, falcon under litgpt, gemma, gemma2, glm, glm4, gpt2, llama, llama
-  under litgpt, mixtral, modernbert, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  roberta, vit
+  under litgpt, m2m_100, mixtral, modernbert, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 65 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  electra_shared, fused_lora_shared, modernbert_shared, older_releases, other_families_shared, peft_more_shared,
-  replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared
-  | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, jamba,
-  llama, minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
-activation_checkpointing: full + parallel.sharding: fsdp | 585 | dbrx_shared, deberta_v2_shared, distilbert_shared,
-  electra_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
-  host_activations, litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, optimizers_more_shared,
-  other_families_shared, peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, whisper_shared,
-  zeroed_late_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit, whisper
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 126 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + parallel.sharding: ddp | 66 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, fused_lora_shared, image_shared, modernbert_shared, older_releases, other_families_shared,
+  peft_more_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared,
+  zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gptj, idefics3, jamba, llama, minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
+activation_checkpointing: full + parallel.sharding: fsdp | 615 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+  electra_shared, every_type_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, image_shared, litgpt, litgpt_flat, met_shared, modernbert_shared,
+  older_releases, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units, whisper_shared, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, neox, neox under
+  litgpt, olmo, olmo2, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit, whisper
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 127 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared,
   preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
-  sharded_units | arcee, bert, gemma, gemma2, glm, glm4, gpt2, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, roberta, vit
+  sharded_units | arcee, bert, gemma, gemma2, glm, glm4, gpt2, lfm2, llama, m2m_100, mixtral, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 47 | dbrx_zero, deberta_v2_zero, electra_zero,
   fused_lora_shared, host_activations, met_shared, modernbert_zero, zero, zero_adapters | bert, dbrx, deberta_v2,
   electra, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, opt, phi3, qwen3_vl, qwen_moe,
@@ -1210,14 +1254,17 @@ activation_checkpointing: full + parallel.sharding: zero2 | 56 | dbrx_zero, debe
   fused_lora_shared, host_activations, met_shared, modernbert_zero, peft_more_shared, tiled_mlp_shared, whisper_zero,
   zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama,
   mistral3, mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 118 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
-  peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert,
-  bloom, dbrx, deberta_v2, deepseek, electra, ernie4_5, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, hunyuan_v1_dense, jamba, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  modernbert, neox, olmo, olmoe, opt, qwen2_vl, qwen3_next, qwen3_vl, roberta, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 165 | dbrx_zero, deberta_v2_zero, electra_zero,
+  every_type_zero, fused_lora_shared, host_activations, met_shared, modernbert_zero, optimizers_more_shared,
+  other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
+  zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, electra,
+  ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, llama,
+  llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2379 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2393 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
@@ -1231,54 +1278,59 @@ activation_checkpointing: full + precision: amp | 2379 | adapted, adapter_kinds,
   arcee, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
   ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
-  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
+  llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, siglip, smolvlm, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 298 | dbrx_shared, deberta_v2_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
-  host_activations, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared, other_families_shared,
-  peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared |
-  afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, helium,
-  hunyuan_v1_dense, jamba, llama, llama under litgpt, llama under torchtitan, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, whisper
-activation_checkpointing: full + precision: mixed | 954 | adapters, attention, block_kinds, checkpoints, compile,
-  dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, families, frozen,
+activation_checkpointing: full + precision: fsdp | 326 | dbrx_shared, deberta_v2_shared, electra_shared,
+  every_type_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, image_shared, litgpt_flat, met_shared, modernbert_shared,
+  optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan,
+  titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, llama, llama under litgpt, llama under torchtitan,
+  llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, opt, paligemma, pegasus,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
+activation_checkpointing: full + precision: mixed | 1000 | adapters, attention, block_kinds, checkpoints, compile,
+  dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, every_type_zero, families, frozen,
   fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
   met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
   pairs_beside, peft_more_shared, preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite,
   taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, electra, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  helium, hunyuan_v1_dense, jamba, llama, llama4, llava, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, whisper
-activation_checkpointing: full + precision: pure | 1908 | adapted, adapter_kinds, adapters, adapters_more, attention,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  jamba, llama, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2,
+  whisper
+activation_checkpointing: full + precision: pure | 1919 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
-  heads, hosted, image_text, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses, losses_more,
-  masks, met, met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases, optimizers,
-  optimizers_more, other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy, precisions,
-  preference, preference_shared, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file, text_types, tiled, tiled_mlp,
-  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns,
-  virtual_tokens, vision, vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  siglip, stablelm, starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
+  heads, hosted, image_shared, image_text, images, liger, linear, litgpt, litgpt_flat, litgpt_old, lora_parts, losses,
+  losses_more, masks, met, met_shared, modernbert, modernbert_shared, moe, more_families, named_types, older_releases,
+  optimizers, optimizers_more, other_families, other_optimizers, padding, pairs, pairs_beside, peft_more, policy,
+  precisions, preference, preference_shared, quantized, random, replicas, replicated, returned, rounded,
+  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, speech, state_spaces, suite, taught, taught_from_file,
+  text_types, tiled, tiled_mlp, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, torchvision, turns, types_more, virtual_tokens, vision, vision_more, whisper, zeroed_late,
+  zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian,
+  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, smolvlm, stablelm,
+  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1294,15 +1346,15 @@ activation_checkpointing: full + quantization: int8 | 79 | adapted, adapter_kind
   linear, met, pairs, pairs_beside, peft_more, quantized, short_convolutions, vision_more, whisper | bart, bert,
   bloom, clip, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2, lfm2_moe, llama, llama4, ministral3, mpt, neox,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5, whisper
-activation_checkpointing: full + quantization: nf4 | 193 | adapted, adapter_kinds, adapters, block_kinds,
+activation_checkpointing: full + quantization: nf4 | 194 | adapted, adapter_kinds, adapters, block_kinds,
   compile_beside, decoders, flat_adapters, image_text, images, linear, litgpt, met, met_shared, named_types,
   older_releases, other_families, pairs, pairs_beside, peft_more, quantized, sharded_bits, sharded_more,
   short_convolutions, speech, taught_from_file, text_types, tiles, vision_more, whisper, zero | apertus, arcee, bart,
   bert, bloom, clip, cohere, deepseek, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3n,
-  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba,
-  lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, wav2vec2, whisper
+  gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
+  jamba, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmoe, opt, paligemma, pegasus, phi, phi under
+  litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, wav2vec2, whisper
 activation_checkpointing: full + quantization: nf4-double | 119 | adapted, adapter_kinds, adapters, compile_beside,
   dbrx, distilbert, flat_adapters, fused_lora, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, virtual_tokens,
@@ -1320,15 +1372,15 @@ activation_checkpointing: full + transformers_version: experts as modules | 28 |
   qwen_moe
 activation_checkpointing: full + transformers_version: older code | 71 | older_releases | cohere, falcon, gemma,
   gemma2, granite, llama, mixtral, olmoe, phi, qwen_moe
-activation_checkpointing: full + weight_dtype: 16 bits | 557 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 558 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
-  losses_more, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared, pairs,
+  losses_more, met_shared, more_families, older_releases, optimizers, optimizers_more, optimizers_more_shared, pairs,
   pairs_beside, peft_more, precisions, preference_shared, quantized, rounded, sharded_bits, sharded_more,
   sharded_units, short_convolutions, state_spaces, taught_from_file, tiled_mlp | apertus, arcee, bart, bert, bloom,
   chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
-  t5, vit
+  gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, m2m_100, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: full + zero_grad: before-backward | 12 | optimizers_more, optimizers_more_shared,
   zeroed_late, zeroed_late_shared | gemma2, gpt2, llama, mixtral, neox
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
@@ -1474,11 +1526,11 @@ activation_checkpointing: selective-op + adapter: lora | 35 | images, liger, met
   lfm2_moe, llama, mamba, mistral3, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5,
   wav2vec2
 activation_checkpointing: selective-op + adapter: miss | 3 | adapter_kinds, met | gemma2, jamba, mamba
-activation_checkpointing: selective-op + adapter: modules_to_save | 1 | modernbert | modernbert
+activation_checkpointing: selective-op + adapter: modules_to_save | 2 | met, modernbert | jamba, modernbert
 activation_checkpointing: selective-op + adapter: oft | 12 | adapted, optimizers_more | cohere, falcon, gemma2, glm4,
   granite, lfm2, llama, mixtral, neox, phi3
 activation_checkpointing: selective-op + adapter: over experts | 1 | other_optimizers | qwen_moe
-activation_checkpointing: selective-op + adapter: p-tuning | 1 | virtual_tokens | gpt2
+activation_checkpointing: selective-op + adapter: p-tuning | 2 | met, virtual_tokens | gpt2, jamba
 activation_checkpointing: selective-op + adapter: prompt-tuning | 1 | virtual_tokens | gpt2
 activation_checkpointing: selective-op + adapter: randlora | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: vera | 1 | adapter_kinds | gemma2
@@ -1489,7 +1541,7 @@ activation_checkpointing: selective-op + ema: true | 42 | adapter_kinds, liger, 
 activation_checkpointing: selective-op + frozen: parts | 29 | liger, masks, optimizers_more, other_optimizers,
   policy, sharded_spaces, short_convolutions, state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2,
   lfm2_moe, llama, mixtral, nemotron_h, neox, roberta
-activation_checkpointing: selective-op + grad_scaler: true | 21 | adapted, liger, met, other_optimizers, policy,
+activation_checkpointing: selective-op + grad_scaler: true | 22 | adapted, liger, met, other_optimizers, policy,
   short_convolutions, state_spaces | bamba, gemma2, gemma3, glm4, granitemoehybrid, jamba, lfm2, lfm2_moe, llama,
   minimax_m2, nemotron_h, qwen3_next, qwen_moe, roberta
 activation_checkpointing: selective-op + label_smoothing | 26 | optimizers_more, optimizers_more_shared,
@@ -1538,7 +1590,7 @@ activation_checkpointing: selective-op + optimizer: ademamix-8bit-paged | 1 | ot
 activation_checkpointing: selective-op + optimizer: ademamix-paged | 1 | other_optimizers | roberta
 activation_checkpointing: selective-op + optimizer: adopt | 2 | optimizers_more | mixtral
 activation_checkpointing: selective-op + optimizer: asgd | 1 | optimizers_more | bert
-activation_checkpointing: selective-op + optimizer: came | 2 | optimizers_more | llama
+activation_checkpointing: selective-op + optimizer: came | 3 | met, optimizers_more | jamba, llama
 activation_checkpointing: selective-op + optimizer: galore-adafactor | 3 | other_optimizers | gpt2, granitemoehybrid,
   qwen_moe
 activation_checkpointing: selective-op + optimizer: galore-adamw | 1 | stepped_shared | seed_oss
@@ -1596,7 +1648,7 @@ activation_checkpointing: selective-op + parallel.sharding: zero3 | 5 | met_shar
   preference_zero, zero | dbrx, glm4_moe, llama, mixtral, wav2vec2
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 295 | adapted, adapter_kinds, block_kinds, dbrx,
+activation_checkpointing: selective-op + precision: amp | 296 | adapted, adapter_kinds, block_kinds, dbrx,
   deberta_v2, decoders, distilbert, electra, images, liger, linear, losses, masks, met, modernbert, more_families,
   named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, policy, preference_shared,
   selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces, text_types,
@@ -1728,6 +1780,9 @@ adapter: dora + max_gradient_norm | 12 | liger, met, optimizers_more, policy, sh
 adapter: dora + offload: activations | 17 | images, liger, optimizers_more, other_optimizers, policy,
   preference_shared, short_convolutions, state_spaces | bert, falcon_h1, gemma2, gemma3_images, glm4, gpt_oss,
   lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen2_5_vl
+adapter: dora + offload: gradients | 1 | met_shared | gemma3n
+adapter: dora + offload: optimizer | 1 | met_shared | gemma3n
+adapter: dora + offload: parameters | 1 | met_shared | gemma3n
 adapter: dora + optimizer: adadelta | 1 | optimizers_more | llama
 adapter: dora + optimizer: adafactor | 5 | adapters_more, short_convolutions | clip, lfm2_moe, mixtral, qwen_moe
 adapter: dora + optimizer: adagrad | 2 | optimizers_more | bert, gemma2
@@ -1738,7 +1793,7 @@ adapter: dora + optimizer: adam | 4 | adapted, more_families, short_convolutions
 adapter: dora + optimizer: adamax | 1 | optimizers_more | llama
 adapter: dora + optimizer: adamw-8bit | 2 | short_convolutions | lfm2, lfm2_moe
 adapter: dora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2_moe
-adapter: dora + optimizer: adamw-optimi | 2 | optimizers_more | bert, mixtral
+adapter: dora + optimizer: adamw-optimi | 3 | met_shared, optimizers_more | bert, gemma3n, mixtral
 adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 adapter: dora + optimizer: ademamix | 1 | other_optimizers | nemotron_h
 adapter: dora + optimizer: ademamix-8bit | 2 | other_optimizers | ernie4_5, whisper
@@ -1765,9 +1820,9 @@ adapter: dora + packing: true | 7 | liger, optimizers_more, other_optimizers, sh
 adapter: dora + padding: right | 15 | liger, optimizers_more, pairs, policy, short_convolutions, state_spaces |
   arcee, bamba, bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
-adapter: dora + parallel.fsdp_version: 1 | 1 | met_shared | llama
+adapter: dora + parallel.fsdp_version: 1 | 2 | met_shared | gemma3n, llama
 adapter: dora + parallel.sharding: ddp | 1 | preference_shared | bamba
-adapter: dora + parallel.sharding: fsdp | 7 | fully_shard_more, met_shared, sharded_units | llama
+adapter: dora + parallel.sharding: fsdp | 8 | fully_shard_more, met_shared, sharded_units | gemma3n, llama
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
@@ -1779,14 +1834,14 @@ adapter: dora + precision: amp | 117 | adapted, adapters, adapters_more, block_k
   roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: dora + precision: fsdp | 2 | fully_shard_more, met_shared | llama
 adapter: dora + precision: mixed | 5 | met, preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
-adapter: dora + precision: pure | 126 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
-  distilbert, electra, fully_shard_more, images, liger, linear, modernbert, more_families, optimizers_more,
-  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles, vision_more | apertus, arcee, bamba, bert, chatglm, clip, cohere,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_images,
-  gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, paligemma, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, seed_oss, siglip, stablelm, t5, vit, whisper
+adapter: dora + precision: pure | 127 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
+  distilbert, electra, fully_shard_more, images, liger, linear, met_shared, modernbert, more_families,
+  optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, vision_more | apertus, arcee, bamba, bert, chatglm,
+  clip, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3_images, gemma3n, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, ministral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  paligemma, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, siglip, stablelm, t5, vit, whisper
 adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, quantized, short_convolutions,
   state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
 adapter: dora + quantization: nf4 | 27 | met, optimizers_more, policy, quantized, short_convolutions, state_spaces,
@@ -1857,7 +1912,7 @@ adapter: ia3 + padding: right | 6 | optimizers_more, pairs | bert, gpt2, llama
 adapter: ia3 + parallel.fsdp_units: ends | 2 | fully_shard_more, sharded_units | llama
 adapter: ia3 + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
-adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
+adapter: ia3 + parallel.sharding: zero3 | 2 | met_shared, zero_adapters | llama, mistral4
 adapter: ia3 + precision: amp | 110 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, optimizers_more, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiles |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2,
@@ -1911,11 +1966,12 @@ adapter: lora + adapter: modules_to_save | 149 | adapted, adapters, adapters_mor
 adapter: lora + adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families,
   named_types, optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, ernie4_5_moe,
   glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 117 | fully_shard_more, fused_lora, fused_lora_shared, image_text,
+adapter: lora + checkpoint_reentrant: true | 119 | fully_shard_more, fused_lora, fused_lora_shared, image_text,
   images, liger, modernbert, more_families, optimizers_more, pairs, peft_more, preference_shared, replicated,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert,
-  falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, internvl, lfm2_moe, llama, llava, llava_next, ministral3,
-  mistral3, modernbert, nemotron_h, neox, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, whisper
+  falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, idefics3, internvl, lfm2_moe, llama, llava, llava_next,
+  ministral3, mistral3, modernbert, nemotron_h, neox, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  smolvlm, whisper
 adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_compiled | bert, gpt2, llama, llama
   under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
@@ -1951,13 +2007,14 @@ adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, lla
   qwen_moe, stablelm
 adapter: lora + loss: reward | 1 | quantized | llama
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 189 | flat_adapters, fully_shard_more, fused_lora, image_text, images, liger,
+adapter: lora + max_gradient_norm | 191 | flat_adapters, fully_shard_more, fused_lora, image_text, images, liger,
   met, met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero |
   arcee, bamba, bert, deberta_v2, deepseek, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian,
-  mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_vl, stablelm, whisper
+  gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100,
+  marian, mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_vl, smolvlm,
+  stablelm, whisper
 adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
   tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
@@ -2055,21 +2112,21 @@ adapter: lora + parallel.sharding: zero3 | 82 | dbrx_zero, deberta_v2_zero, elec
   zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
   gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
   modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
-adapter: lora + precision: amp | 1031 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 1040 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear, litgpt, litgpt_old, lora_parts,
   met, modernbert, modernbert_shared, more_families, named_types, older_releases, optimizers_more, other_families,
   other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, quantized, replicated, rounded,
-  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, speech, state_spaces, taught,
-  taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper, whisper_shared |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
-  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions, speech, stages, state_spaces,
+  taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles, vision_more, whisper,
+  whisper_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, convnext, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, siglip, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_lora_shared, met_shared,
   modernbert_shared, other_families_shared, peft_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
@@ -2081,21 +2138,22 @@ adapter: lora + precision: mixed | 140 | dbrx_zero, deberta_v2_zero, electra_zer
   gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4,
   mixtral, modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
   stablelm, t5
-adapter: lora + precision: pure | 753 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 757 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types,
   older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared,
   policy, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled,
+  sharded_more, short_convolutions, speech, stages, state_spaces, taught, taught_from_file, text_types, tiled,
   tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units,
   vision_more, whisper, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian,
-  mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox,
-  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm,
+  starcoder2, swin, t5, vit, wav2vec2, whisper
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -2113,17 +2171,18 @@ adapter: lora + quantization: int8 | 151 | adapters, block_kinds, dbrx, deberta_
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian,
   mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
   roberta, siglip, t5, wav2vec2, whisper
-adapter: lora + quantization: nf4 | 297 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+adapter: lora + quantization: nf4 | 300 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, fused_lora, image_text, images, linear, litgpt, met, met_shared, modernbert,
   named_types, older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside, peft_more,
-  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, state_spaces, taught_from_file,
-  text_types, tiled, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip, cohere, dbrx,
-  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium,
-  hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+  preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, stages, state_spaces,
+  taught_from_file, text_types, tiled, tiles, vision_more, whisper, zero | apertus, arcee, bart, bert, bloom, clip,
+  cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
+  granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi
+  under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin,
+  t5, wav2vec2, whisper
 adapter: lora + quantization: nf4-double | 179 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
@@ -2138,14 +2197,15 @@ adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared |
 adapter: lora + trained_blocks: badam | 1 | peft_more | llama
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
-adapter: lora + weight_dtype: 16 bits | 345 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+adapter: lora + weight_dtype: 16 bits | 347 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, image_text, liger, linear, met, named_types, older_releases, pairs,
   peft_more, preference_shared, quantized, rounded, sharded_bits, sharded_more, sharded_units, short_convolutions,
   state_spaces, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, whisper | apertus, arcee, bamba,
   bart, bert, bloom, cohere, deepseek, ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe,
-  llama, llava, llava_next, m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe, opt,
-  paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+  gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2,
+  lfm2_moe, llama, llava, llava_next, m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron, neox, olmo, olmoe,
+  opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, smolvlm, stablelm, starcoder2,
+  t5, whisper
 adapter: lora + zero_grad: before-backward | 14 | optimizers_more, other_optimizers, zeroed_late, zeroed_late_shared
   | bert, gemma2, gpt2, lfm2_moe, llama, mixtral, neox
 adapter: miss + ema: true | 1 | adapter_kinds | gemma2
@@ -2163,11 +2223,12 @@ adapter: miss + quantization: nf4-double | 2 | adapter_kinds | llama
 adapter: miss + weight_dtype: 16 bits | 5 | adapter_kinds | llama
 adapter: modules_to_save + adapter: oft | 2 | met_shared, modernbert | llama4, modernbert
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: modules_to_save + adapter: p-tuning | 2 | virtual_tokens | bert, llama
+adapter: modules_to_save + adapter: p-tuning | 3 | met, virtual_tokens | bert, jamba, llama
 adapter: modules_to_save + adapter: prefix-tuning | 2 | virtual_tokens | gpt2, llama
 adapter: modules_to_save + adapter: prompt-tuning | 2 | virtual_tokens | bert, llama
 adapter: modules_to_save + checkpoint_reentrant: true | 5 | modernbert, pairs | bert, modernbert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
+adapter: modules_to_save + grad_scaler: true | 1 | met | jamba
 adapter: modules_to_save + label_smoothing | 2 | modernbert, pairs | bert, modernbert
 adapter: modules_to_save + loss: reward | 1 | quantized | llama
 adapter: modules_to_save + max_gradient_norm | 10 | fully_shard_more, met, quantized, sharded_units | deberta_v2,
@@ -2175,6 +2236,7 @@ adapter: modules_to_save + max_gradient_norm | 10 | fully_shard_more, met, quant
 adapter: modules_to_save + offload: activations | 1 | pairs | bert
 adapter: modules_to_save + optimizer: adafactor | 3 | adapted, adapters_more | mixtral, qwen_moe, vit
 adapter: modules_to_save + optimizer: adamw-8bit | 1 | quantized | llama
+adapter: modules_to_save + optimizer: came | 1 | met | jamba
 adapter: modules_to_save + optimizer: rmsprop | 8 | adapted, adapters_more | deepseek, resnet, roberta, vit
 adapter: modules_to_save + optimizer: sgd | 14 | adapted, adapters_more | chatglm, deepseek, mixtral, qwen_moe,
   resnet, roberta, vit
@@ -2192,11 +2254,11 @@ adapter: modules_to_save + parallel.sharding: zero1 | 1 | modernbert_zero | mode
 adapter: modules_to_save + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 adapter: modules_to_save + parallel.sharding: zero3 | 3 | met_shared, modernbert_zero, zero_adapters | llama, llama4,
   modernbert
-adapter: modules_to_save + precision: amp | 94 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
+adapter: modules_to_save + precision: amp | 95 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, fully_shard_more, met, modernbert, modernbert_shared, pairs,
   pairs_beside, peft_more, quantized, sharded_units, virtual_tokens | bert, bloom, chatglm, deberta_v2, deepseek,
-  distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpt, opt, phi, phi3, qwen_moe,
-  resnet, roberta, vit
+  distilbert, electra, falcon, gemma, gemma2, gemma3, gpt2, jamba, llama, mixtral, modernbert, mpt, opt, phi, phi3,
+  qwen_moe, resnet, roberta, vit
 adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + precision: mixed | 5 | met_shared, modernbert_zero, zero_adapters | llama, llama4,
   modernbert
@@ -2287,14 +2349,14 @@ adapter: over experts + weight_dtype: 16 bits | 12 | adapters_more, linear, name
   hunyuan_v1_moe, mixtral, qwen3_next, qwen_moe
 adapter: p-tuning + checkpoint_reentrant: true | 1 | virtual_tokens | mixtral
 adapter: p-tuning + ema: true | 1 | virtual_tokens | llama
-adapter: p-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
+adapter: p-tuning + grad_scaler: true | 2 | met, virtual_tokens | gpt2, jamba
 adapter: p-tuning + loss: chunked | 1 | virtual_tokens | gpt2
 adapter: p-tuning + loss: fused | 1 | virtual_tokens | llama
 adapter: p-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
 adapter: p-tuning + max_gradient_norm | 3 | met_shared, virtual_tokens | gpt2, llama, neox
 adapter: p-tuning + offload: activations | 1 | virtual_tokens | neox
 adapter: p-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
-adapter: p-tuning + optimizer: came | 1 | met_shared | gpt2
+adapter: p-tuning + optimizer: came | 2 | met, met_shared | gpt2, jamba
 adapter: p-tuning + optimizer: lion-8bit | 1 | met_shared | llama
 adapter: p-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
 adapter: p-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
@@ -2305,8 +2367,8 @@ adapter: p-tuning + parallel.sharding: fsdp-grad-op | 1 | met_shared | llama
 adapter: p-tuning + parallel.sharding: zero1 | 1 | met_shared | gpt2
 adapter: p-tuning + parallel.sharding: zero2 | 2 | met_shared | gpt2, llama
 adapter: p-tuning + parallel.sharding: zero3 | 2 | met_shared | gpt2, llama
-adapter: p-tuning + precision: amp | 12 | met_shared, text_types, virtual_tokens | bart, gpt2, llama, marian,
-  mixtral, neox, pegasus
+adapter: p-tuning + precision: amp | 13 | met, met_shared, text_types, virtual_tokens | bart, gpt2, jamba, llama,
+  marian, mixtral, neox, pegasus
 adapter: p-tuning + precision: mixed | 5 | met_shared | gpt2, llama
 adapter: p-tuning + precision: pure | 14 | met_shared, text_types, virtual_tokens | bert, cohere, gpt2, m2m_100,
   marian, mixtral, neox, pegasus
@@ -2693,10 +2755,10 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 54 | flat_parameter, fully_shard_more, image_text, images, liger, met,
+frozen: parts + max_gradient_norm | 56 | flat_parameter, fully_shard_more, image_text, images, liger, met,
   optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, internvl, lfm2, llama,
-  llava_next, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, wav2vec2
+  short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, idefics3, internvl, lfm2,
+  llama, llava_next, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, smolvlm, wav2vec2
 frozen: parts + offload: activations | 62 | hosted, images, liger, met, more_families, other_optimizers, pairs,
   policy, short_convolutions, state_spaces, tiled | bamba, bert, bloom, dbrx, exaone4, falcon_h1, gemma3, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, nemotron_h, olmo2, olmoe, opt, phi, phi3,
@@ -2761,17 +2823,18 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_sha
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
-frozen: parts + precision: amp | 309 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 312 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
-  policy, preference_shared, quantized, sharded_more, short_convolutions, speech, state_spaces, text_types, tiled,
-  tiles, turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx,
-  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava,
-  llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
+  policy, preference_shared, quantized, sharded_more, short_convolutions, speech, stages, state_spaces, text_types,
+  tiled, tiles, turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
+  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe,
+  llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
+  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, vit,
+  wav2vec2, whisper
 frozen: parts + precision: fsdp | 30 | flat_parameter, fully_shard_more, met_shared, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
@@ -2779,16 +2842,17 @@ frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger
   preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 314 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: pure | 318 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert, more_families,
   optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated,
-  sharded_more, sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, stepped_shared, tiled, tiles,
-  turns, vision_more | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek,
-  dinov2, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2,
-  llama, llama4, llava, llava_next, ministral3, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox,
-  olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2
+  sharded_more, sharded_spaces, sharded_tiles, short_convolutions, speech, stages, state_spaces, stepped_shared,
+  tiled, tiles, turns, vision_more | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, convnext, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, idefics3, internvl, lfm2, llama, llama4, llava, llava_next, ministral3, mistral3, mixtral, mllama,
+  modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit,
+  wav2vec2
 frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
@@ -2825,6 +2889,9 @@ grad_scaler: true + max_gradient_norm | 39 | adapted, liger, met_shared, optimiz
 grad_scaler: true + offload: activations | 15 | adapted, liger, met, other_optimizers, preference_shared,
   short_convolutions, state_spaces | bamba, deepseek, distilbert, falcon_h1, gemma3, granitemoehybrid,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, nemotron_h, qwen3_next
+grad_scaler: true + offload: gradients | 2 | met_shared | gptj, llama
+grad_scaler: true + offload: optimizer | 2 | met_shared | gptj, llama
+grad_scaler: true + offload: parameters | 2 | met_shared | gptj, llama
 grad_scaler: true + optimizer: adafactor | 11 | optimizers, precisions, state_spaces, zeroed_late | bert, gpt2,
   granitemoehybrid, llama, mixtral, neox
 grad_scaler: true + optimizer: adagrad-8bit | 1 | other_optimizers | stablelm
@@ -2834,6 +2901,7 @@ grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions |
 grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: ademamix-paged | 2 | other_optimizers | helium, roberta
 grad_scaler: true + optimizer: adopt | 1 | optimizers_more | bert
+grad_scaler: true + optimizer: came | 1 | met | jamba
 grad_scaler: true + optimizer: galore-adamw | 2 | galore, stepped_shared | llama, nemotron
 grad_scaler: true + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: lars | 1 | short_convolutions | lfm2
@@ -2849,20 +2917,21 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 7 | liger, policy, short_convolutions, virtual_tokens | gpt2, gpt_oss, lfm2,
   lfm2_moe, opt
-grad_scaler: true + parallel.fsdp_version: 1 | 1 | met_shared | neox
+grad_scaler: true + parallel.fsdp_version: 1 | 2 | met_shared | llama, neox
+grad_scaler: true + parallel.replicas | 1 | met_shared | gptj
 grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
-grad_scaler: true + parallel.sharding: fsdp | 6 | met_shared, preference_shared, sharded_spaces | gemma3,
-  granitemoehybrid, hunyuan_v1_dense, nemotron_h, neox
+grad_scaler: true + parallel.sharding: fsdp | 8 | met_shared, preference_shared, sharded_spaces | gemma3, gptj,
+  granitemoehybrid, hunyuan_v1_dense, llama, nemotron_h, neox
 grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
-grad_scaler: true + precision: amp | 176 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
+grad_scaler: true + precision: amp | 177 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
   liger, met, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper,
   zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
   minimax_m2, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm,
   whisper
-grad_scaler: true + precision: fsdp | 5 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
-  hunyuan_v1_dense, nemotron, nemotron_h, neox
+grad_scaler: true + precision: fsdp | 7 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
+  gptj, hunyuan_v1_dense, llama, nemotron, nemotron_h, neox
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   nemotron_h, qwen_moe
@@ -2932,12 +3001,12 @@ label_smoothing + parallel.sharding: fsdp | 17 | fully_shard_more, met_shared, o
 label_smoothing + parallel.sharding: fsdp-grad-op | 10 | fully_shard_more, optimizers_more_shared, sharded_spaces |
   gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
-label_smoothing + precision: amp | 178 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
-  modernbert, optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces,
-  text_types, whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, deberta_v2, deepseek, distilbert, esm,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
-  m2m_100, marian, mbart, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo2, opt, pegasus, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+label_smoothing + precision: amp | 180 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
+  modernbert, optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing, stages,
+  state_spaces, text_types, whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, convnext, deberta_v2,
+  deepseek, distilbert, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid,
+  helium, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo2,
+  opt, pegasus, phi, phi3, qwen3_vl, qwen_moe, roberta, stablelm, swin, t5, vit, whisper
 label_smoothing + precision: fsdp | 8 | fully_shard_more, met_shared, optimizers_more_shared, sharded_spaces |
   falcon_h1, gemma, gpt2, granitemoehybrid, llama
 label_smoothing + precision: mixed | 98 | losses_more, more_families, optimizers_more_shared, pairs, smoothing |
@@ -3047,13 +3116,14 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 394 | block_kinds, decoders, heads, image_text, liger, linear, litgpt, litgpt_flat,
+loss: chunked + precision: pure | 396 | block_kinds, decoders, heads, image_text, liger, linear, litgpt, litgpt_flat,
   litgpt_old, losses, losses_more, met, more_families, peft_more, sharded_more, short_convolutions, state_spaces,
   tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, virtual_tokens |
   apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+  gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss,
+  smolvlm, stablelm
 loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
 loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
@@ -3190,8 +3260,8 @@ loss: grpo + quantization: nf4-double | 1 | policy | llama
 loss: grpo + trained_blocks: badam | 3 | policy, preference_shared | bamba, nemotron_h, olmoe
 loss: grpo + trained_blocks: lisa | 3 | policy | exaone4, qwen3_next, qwen_moe
 loss: grpo + weight_dtype: 16 bits | 4 | policy, preference_shared | apertus, bamba, llama, nemotron_h
-loss: half-logits + precision: amp | 30 | half_logits, image_text | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  internvl, llama, mpt, neox, opt, paligemma, phi, phi3
+loss: half-logits + precision: amp | 32 | half_logits, image_text | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  idefics3, internvl, llama, mpt, neox, opt, paligemma, phi, phi3, smolvlm
 loss: half-logits + precision: pure | 33 | dbrx, half_logits, virtual_tokens, vision_more | bloom, dbrx, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
 loss: orpo + max_gradient_norm | 1 | other_optimizers | llama
@@ -3266,9 +3336,9 @@ max_gradient_norm + optimizer: adam | 11 | images, master, policy, state_spaces,
 max_gradient_norm + optimizer: adamax | 5 | met, optimizers_more | bert, gpt2, llama
 max_gradient_norm + optimizer: adamc | 2 | met_shared, optimizers_more | bert, llama
 max_gradient_norm + optimizer: adamw-32bit | 2 | other_optimizers | llama, t5
-max_gradient_norm + optimizer: adamw-8bit | 18 | image_text, images, met_shared, precisions, speech, state_spaces,
-  tiles, vision_more | bert, dinov2, internvl, llama, llava_next, mistral3, mixtral, mllama, nemotron_h, paligemma,
-  siglip, wav2vec2
+max_gradient_norm + optimizer: adamw-8bit | 19 | image_text, images, met_shared, precisions, speech, state_spaces,
+  tiles, vision_more | bert, dinov2, idefics3, internvl, llama, llava_next, mistral3, mixtral, mllama, nemotron_h,
+  paligemma, siglip, wav2vec2
 max_gradient_norm + optimizer: adamw-optimi | 6 | met_shared, optimizers_more | bert, gpt2, llama, mixtral
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
 max_gradient_norm + optimizer: ademamix | 2 | other_optimizers | olmo2, t5
@@ -3302,9 +3372,9 @@ max_gradient_norm + optimizer: schedule-free-sgd | 7 | met_shared, optimizers_mo
 max_gradient_norm + optimizer: sgd | 39 | images, master, optimizers, precisions, state_spaces, taught_from_file,
   tiled_mlp, tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
   granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
-max_gradient_norm + optimizer: sgd-momentum | 19 | image_text, master, named_types, precisions, short_convolutions,
-  text_types, torchvision | bert, ernie4_5_moe, esm, gpt2, hunyuan_v1_moe, internvl, lfm2_moe, llama, llava_next,
-  m2m_100, marian, mbart, paligemma, pegasus, torchvision_vit
+max_gradient_norm + optimizer: sgd-momentum | 23 | image_text, master, named_types, precisions, short_convolutions,
+  stages, text_types, torchvision | bert, convnext, ernie4_5_moe, esm, gpt2, hunyuan_v1_moe, idefics3, internvl,
+  lfm2_moe, llama, llava_next, m2m_100, marian, mbart, paligemma, pegasus, smolvlm, swin, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum-32bit | 3 | other_optimizers | distilbert, hunyuan_v1_dense, t5
 max_gradient_norm + optimizer: sgd-momentum-8bit | 2 | other_optimizers | ernie4_5, granite
 max_gradient_norm + optimizer: stable-adamw | 6 | met_shared, optimizers_more | bert, gpt2, llama, t5
@@ -3322,55 +3392,60 @@ max_gradient_norm + parallel.fsdp_version: 1 | 55 | dbrx_shared, deberta_v2_shar
   deberta_v2, electra, gemma, gemma2, gpt2, llama, mixtral, modernbert, neox
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 20 | peft_more_shared, replicated, rounded_shared, tiled_mlp_shared,
-  whisper_shared, zeroed_late_shared | gemma, gpt2, llama, mistral3, phi3, whisper
-max_gradient_norm + parallel.sharding: fsdp | 203 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared,
+max_gradient_norm + parallel.sharding: ddp | 28 | image_shared, peft_more_shared, replicated, rounded_shared,
+  tiled_mlp_shared, whisper_shared, zeroed_late_shared | convnext, gemma, gpt2, idefics3, llama, mistral3, phi3,
+  smolvlm, swin, whisper
+max_gradient_norm + parallel.sharding: fsdp | 216 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  flat_host, flat_parameter, fully_shard_more, image_shared, met_shared, modernbert_shared, optimizers_more_shared,
   peft_more_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom,
-  dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
-  modernbert, nemotron_h, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 68 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, met_shared, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits,
-  sharded_spaces, sharded_units, stepped_shared | bamba, gemma, gemma2, gpt2, llama, mixtral, nemotron, nemotron_h,
-  neox, phi3, vit
+  convnext, dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, idefics3, internvl, lfm2, llama, llama under
+  torchtitan, llava_next, mistral3, mllama, modernbert, nemotron_h, neox, paligemma, phi, phi3, qwen3_vl, smolvlm,
+  whisper
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 72 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, image_shared, met_shared, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits,
+  sharded_spaces, sharded_units, stepped_shared | bamba, convnext, gemma, gemma2, gpt2, internvl, llama, llava_next,
+  mixtral, nemotron, nemotron_h, neox, paligemma, phi3, vit
 max_gradient_norm + parallel.sharding: zero1 | 10 | met_shared, preference_zero, whisper_zero, zero | bert, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, mixtral, qwen3_vl, whisper
 max_gradient_norm + parallel.sharding: zero2 | 17 | met_shared, optimizers_more_shared, preference_zero,
   tiled_mlp_shared, whisper_zero, zero | bert, gpt2, llama, mistral3, mixtral, olmo2, whisper
-max_gradient_norm + parallel.sharding: zero3 | 26 | met_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero
-  | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, mixtral, neox, qwen3_vl,
-  qwen_moe, whisper
+max_gradient_norm + parallel.sharding: zero3 | 30 | image_shared, met_shared, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama,
+  mistral3, mixtral, neox, paligemma, qwen3_vl, qwen_moe, swin, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 357 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
-  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, image_text, images, liger, met, met_shared,
-  modernbert, named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy,
-  precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp,
-  tiles, torchvision, turns, vision_more, whisper, whisper_shared | afmoe, apertus, arcee, bamba, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe,
-  internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama,
-  modernbert, nemotron_h, neox, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen_moe, siglip, stablelm,
-  starcoder2, t5, torchvision_vit, vit, wav2vec2, whisper
-max_gradient_norm + precision: fsdp | 156 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
-  flat_parameter, fully_shard_more, met_shared, modernbert_shared, optimizers_more_shared, rounded_shared,
-  sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas,
-  titan_units, whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, llama, llama under torchtitan,
-  mistral3, mllama, modernbert, nemotron, neox, phi, phi3, qwen3_vl, whisper
-max_gradient_norm + precision: mixed | 88 | images, master, met, met_shared, more_families, preference_zero, rounded,
-  tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, llama, mistral3, mixtral, mllama, neox, olmo2, qwen3_vl, qwen_moe, whisper
-max_gradient_norm + precision: pure | 274 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, image_text, images, liger, linear, met, met_shared, named_types, optimizers,
+max_gradient_norm + precision: amp | 374 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+  flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, image_shared, image_text, images, liger, met,
+  met_shared, modernbert, named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers,
+  peft_more, policy, precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, speech, stages, state_spaces, taught, taught_from_file,
+  text_types, tiled, tiled_mlp, tiles, torchvision, turns, vision_more, whisper, whisper_shared | afmoe, apertus,
+  arcee, bamba, bert, bloom, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100,
+  marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, paligemma, pegasus,
+  phi, phi3, qwen3_next, qwen_moe, siglip, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2,
+  whisper
+max_gradient_norm + precision: fsdp | 160 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
+  flat_parameter, fully_shard_more, image_shared, met_shared, modernbert_shared, optimizers_more_shared,
+  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
+  titan_replicas, titan_units, whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, idefics3,
+  internvl, llama, llama under torchtitan, llava_next, mistral3, mllama, modernbert, nemotron, neox, paligemma, phi,
+  phi3, qwen3_vl, whisper
+max_gradient_norm + precision: mixed | 92 | image_shared, images, master, met, met_shared, more_families,
+  preference_zero, rounded, tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4,
+  glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama, mistral3, mixtral, mllama, neox, olmo2, paligemma,
+  qwen3_vl, qwen_moe, swin, whisper
+max_gradient_norm + precision: pure | 285 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, image_shared, image_text, images, liger, linear, met, met_shared, named_types, optimizers,
   optimizers_more, other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, state_spaces, taught,
-  taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens, vision_more,
-  zeroed_late, zeroed_late_shared | bamba, bert, bloom, dbrx, dinov2, distilbert, ernie4_5, ernie4_5_moe, esm, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
-  hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral,
-  mllama, nemotron_h, neox, olmo2, olmoe, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  siglip, torchvision_vit, wav2vec2
+  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, stages, state_spaces,
+  taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens,
+  vision_more, zeroed_late, zeroed_late_shared | bamba, bert, bloom, convnext, dbrx, dinov2, distilbert, ernie4_5,
+  ernie4_5_moe, esm, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100,
+  marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, paligemma, pegasus, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, smolvlm, swin, torchvision_vit, wav2vec2
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -3396,20 +3471,20 @@ max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shar
 max_gradient_norm + trained_blocks: badam | 5 | met, state_spaces, turns | bamba, llama, neox, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 110 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
+max_gradient_norm + weight_dtype: 16 bits | 112 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
   fused_lora, galore, image_text, liger, met, named_types, optimizers_more, optimizers_more_shared, other_optimizers,
   peft_more, precisions, quantized, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces,
   taught_from_file, text_types, tiled_mlp | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, ernie4_5_moe, esm,
-  falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, hunyuan_v1_moe, internvl, lfm2, llama, llava_next, m2m_100, marian,
-  mbart, ministral3, mixtral, neox, olmo2, opt, paligemma, pegasus, phi, qwen_moe, t5
+  falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, hunyuan_v1_moe, idefics3, internvl, lfm2, llama, llava_next, m2m_100,
+  marian, mbart, ministral3, mixtral, neox, olmo2, opt, paligemma, pegasus, phi, qwen_moe, smolvlm, t5
 max_gradient_norm + zero_grad: before-backward | 14 | optimizers_more, zeroed_late, zeroed_late_shared | gpt2, llama,
   mixtral, neox
-offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
-  gpt2, llama, neox, opt, phi, phi3
-offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
-  gpt2, llama, neox, opt, phi, phi3
-offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
-  gpt2, llama, neox, opt, phi, phi3
+offload: activations + offload: gradients | 72 | flat_adapters, flat_host, host_activations, met_shared | bert,
+  bloom, gemma, glm, gpt2, llama, neox, opt, phi, phi3
+offload: activations + offload: optimizer | 72 | flat_adapters, flat_host, host_activations, met_shared | bert,
+  bloom, gemma, glm, gpt2, llama, neox, opt, phi, phi3
+offload: activations + offload: parameters | 59 | flat_adapters, flat_host, host_activations, met_shared | bert,
+  bloom, gemma, glm, gpt2, llama, neox, opt, phi, phi3
 offload: activations + optimizer: adadelta | 4 | optimizers_more, optimizers_more_shared | gemma2, gpt2, mixtral, t5
 offload: activations + optimizer: adafactor | 12 | adapter_kinds, more_families, peft_more, short_convolutions |
   gpt_neo, lfm2_moe, mixtral, phi
@@ -3426,6 +3501,7 @@ offload: activations + optimizer: adamw-8bit-paged | 2 | liger, short_convolutio
 offload: activations + optimizer: adamw-optimi | 4 | optimizers_more, optimizers_more_shared | bert, gemma2, llama,
   mixtral
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
+offload: activations + optimizer: ademamix | 1 | met_shared | glm
 offload: activations + optimizer: ademamix-8bit | 2 | other_optimizers | exaone4, llama4
 offload: activations + optimizer: ademamix-paged | 3 | other_optimizers | cohere, phi, stablelm
 offload: activations + optimizer: asgd | 1 | optimizers_more | t5
@@ -3465,31 +3541,32 @@ offload: activations + packing: true | 24 | liger, optimizers_more, optimizers_m
 offload: activations + padding: right | 40 | images, liger, more_families, optimizers_more, optimizers_more_shared,
   pairs, sharded_spaces, short_convolutions, state_spaces | bert, falcon_h1, gemma2, glm4_moe, gpt2, gpt_neo,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen2_vl
-offload: activations + parallel.fsdp_version: 1 | 34 | flat_adapters, flat_host, optimizers_more_shared,
-  preference_shared, sharded_activations | bert, bloom, gpt2, llama, nemotron, nemotron_h, neox, opt, phi3
+offload: activations + parallel.fsdp_version: 1 | 35 | flat_adapters, flat_host, met_shared, optimizers_more_shared,
+  preference_shared, sharded_activations | bert, bloom, glm, gpt2, llama, nemotron, nemotron_h, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
 offload: activations + parallel.sharding: ddp | 9 | preference_shared, sharded_activations, tiled_mlp_shared | bert,
   glm, gpt2, llama, qwen3_next
 offload: activations + parallel.sharding: fsdp | 63 | flat_adapters, flat_host, host_activations, met_shared,
   optimizers_more_shared, preference_shared, sharded_activations, sharded_spaces | afmoe, bert, bloom, dbrx, gemma,
   gpt2, granitemoehybrid, hunyuan_v1_dense, lfm2, llama, ministral3, nemotron_h, neox, opt, phi3, starcoder2
-offload: activations + parallel.sharding: fsdp-grad-op | 42 | flat_host, host_activations, optimizers_more_shared,
-  preference_shared, sharded_activations, sharded_spaces | bert, gemma, gpt2, llama, nemotron, nemotron_h, neox,
-  olmo2, opt
+offload: activations + parallel.sharding: fsdp-grad-op | 43 | flat_host, host_activations, met_shared,
+  optimizers_more_shared, preference_shared, sharded_activations, sharded_spaces | bert, gemma, glm, gpt2, llama,
+  nemotron, nemotron_h, neox, olmo2, opt
 offload: activations + parallel.sharding: zero1 | 17 | host_activations | bert, bloom, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_mlp_shared | bert, bloom, gemma,
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 37 | host_activations, optimizers_more_shared, tiled_mlp_shared |
   bert, bloom, gemma2, gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 230 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
-  electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, modernbert, more_families,
-  optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy, preference_shared,
-  sharded_activations, short_convolutions, state_spaces, tiled, tiled_mlp, whisper | afmoe, bamba, bert, bloom, dbrx,
-  deberta_v2, deepseek, distilbert, electra, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
-  minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
+offload: activations + precision: amp | 233 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+  electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, met_shared, modernbert,
+  more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy,
+  preference_shared, sharded_activations, short_convolutions, stages, state_spaces, tiled, tiled_mlp, whisper | afmoe,
+  bamba, bert, bloom, convnext, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid, hunyuan_v1_dense,
+  jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron_h, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, swin, t5, vit,
+  whisper
 offload: activations + precision: fsdp | 44 | flat_adapters, flat_host, host_activations, met_shared,
   optimizers_more_shared, preference_shared, sharded_activations | bert, gpt2, llama, ministral3, neox, phi3,
   starcoder2
@@ -3497,13 +3574,13 @@ offload: activations + precision: mixed | 146 | checkpoints, host_activations, h
   optimizers_more_shared, pairs, selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl,
   roberta, vit
-offload: activations + precision: pure | 235 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
+offload: activations + precision: pure | 236 | adapted, adapter_kinds, block_kinds, checkpoints, decoders, flat_host,
   host_activations, hosted, image_text, images, liger, linear, met, more_families, optimizers_more, other_optimizers,
   pairs, peft_more, preference_shared, selective_more, sharded_activations, sharded_spaces, short_convolutions,
   state_spaces, taught_from_file, tiled, tiled_mlp_shared, tiles | apertus, arcee, bamba, bert, bloom, cohere, dbrx,
   deepseek, distilbert, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2, lfm2_moe, llama, llama4,
-  llava_next, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl, lfm2, lfm2_moe, llama,
+  llama4, llava_next, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
   paligemma, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + qat: int4 | 1 | other_optimizers | gpt2
 offload: activations + qat: int4-mslk | 1 | other_optimizers | dbrx
@@ -3522,81 +3599,90 @@ offload: activations + weight_dtype: 16 bits | 25 | adapted, flat_adapters, fuse
   optimizers_more_shared, policy, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba,
   falcon_h1, gemma, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, olmoe
 offload: activations + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | gpt2, mixtral
-offload: gradients + offload: optimizer | 159 | flat_adapters, flat_host, host_activations, met_shared,
-  preference_zero, sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm,
-  gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
-offload: gradients + offload: parameters | 126 | flat_adapters, flat_host, host_activations, preference_zero,
-  sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt,
-  phi, phi3, roberta, t5, vit
-offload: gradients + parallel.fsdp_version: 1 | 63 | flat_adapters, flat_host | bert, bloom, gemma, gemma2, gemma3,
-  glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-offload: gradients + parallel.replicas | 6 | flat_host | gpt2, llama
-offload: gradients + parallel.sharding: fsdp | 62 | flat_adapters, flat_host, host_activations, sharded_more | bert,
-  bloom, gemma, gpt2, llama, neox, opt, phi3, vit
-offload: gradients + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_host, host_activations, sharded_more
-  | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
+offload: gradients + offload: optimizer | 165 | flat_adapters, flat_host, host_activations, met_shared,
+  preference_zero, sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3,
+  gemma3n, glm, gpt2, gptj, granitemoehybrid, llama, m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
+offload: gradients + offload: parameters | 132 | flat_adapters, flat_host, host_activations, met_shared,
+  preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm,
+  gpt2, gptj, llama, m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
+offload: gradients + optimizer: adamw-optimi | 1 | met_shared | gemma3n
+offload: gradients + optimizer: ademamix | 1 | met_shared | glm
+offload: gradients + optimizer: schedule-free-adamw | 1 | met_shared | m2m_100
+offload: gradients + parallel.fsdp_version: 1 | 68 | flat_adapters, flat_host, met_shared | bert, bloom, gemma,
+  gemma2, gemma3, gemma3n, glm, gpt2, llama, m2m_100, neox, opt, phi, phi3, roberta, vit, wav2vec2
+offload: gradients + parallel.replicas | 7 | flat_host, met_shared | gpt2, gptj, llama
+offload: gradients + parallel.sharding: fsdp | 66 | flat_adapters, flat_host, host_activations, met_shared,
+  sharded_more | bert, bloom, gemma, gemma3n, gpt2, gptj, llama, neox, opt, phi3, vit, wav2vec2
+offload: gradients + parallel.sharding: fsdp-grad-op | 37 | flat_adapters, flat_host, host_activations, met_shared,
+  sharded_more | bert, gemma, gemma2, gemma3, glm, gpt2, llama, m2m_100, neox, opt, phi, roberta, vit
 offload: gradients + parallel.sharding: zero1 | 2 | met_shared, zero_adapters | granitemoehybrid, llama
 offload: gradients + parallel.sharding: zero2 | 14 | host_activations, met_shared, zero, zero_adapters | bert, gemma,
   glm, gpt2, llama, phi3, vit
 offload: gradients + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
   bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
-offload: gradients + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
-  gpt2, llama, opt, roberta
-offload: gradients + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
-  gpt2, llama, neox, opt, phi3
+offload: gradients + precision: amp | 15 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, gemma3, glm, gpt2, llama, opt, roberta
+offload: gradients + precision: fsdp | 46 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, glm, gpt2, gptj, llama, m2m_100, neox, opt, phi3
 offload: gradients + precision: mixed | 62 | host_activations, met_shared, preference_zero, zero, zero_adapters,
   zero_offload | bert, bloom, dbrx, gemma, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
-offload: gradients + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
-  gemma, gemma2, gpt2, llama, neox, vit
+offload: gradients + precision: pure | 25 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, bloom, gemma, gemma2, gemma3n, gpt2, llama, neox, vit, wav2vec2
 offload: gradients + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: gradients + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
-offload: gradients + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
-offload: optimizer + offload: parameters | 126 | flat_adapters, flat_host, host_activations, preference_zero,
-  sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt,
-  phi, phi3, roberta, t5, vit
-offload: optimizer + parallel.fsdp_version: 1 | 63 | flat_adapters, flat_host | bert, bloom, gemma, gemma2, gemma3,
-  glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-offload: optimizer + parallel.replicas | 6 | flat_host | gpt2, llama
-offload: optimizer + parallel.sharding: fsdp | 62 | flat_adapters, flat_host, host_activations, sharded_more | bert,
-  bloom, gemma, gpt2, llama, neox, opt, phi3, vit
-offload: optimizer + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_host, host_activations, sharded_more
-  | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
+offload: gradients + weight_dtype: 16 bits | 14 | flat_adapters, met_shared, sharded_more | llama, m2m_100
+offload: optimizer + offload: parameters | 132 | flat_adapters, flat_host, host_activations, met_shared,
+  preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm,
+  gpt2, gptj, llama, m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
+offload: optimizer + optimizer: adamw-optimi | 1 | met_shared | gemma3n
+offload: optimizer + optimizer: ademamix | 1 | met_shared | glm
+offload: optimizer + optimizer: schedule-free-adamw | 1 | met_shared | m2m_100
+offload: optimizer + parallel.fsdp_version: 1 | 68 | flat_adapters, flat_host, met_shared | bert, bloom, gemma,
+  gemma2, gemma3, gemma3n, glm, gpt2, llama, m2m_100, neox, opt, phi, phi3, roberta, vit, wav2vec2
+offload: optimizer + parallel.replicas | 7 | flat_host, met_shared | gpt2, gptj, llama
+offload: optimizer + parallel.sharding: fsdp | 66 | flat_adapters, flat_host, host_activations, met_shared,
+  sharded_more | bert, bloom, gemma, gemma3n, gpt2, gptj, llama, neox, opt, phi3, vit, wav2vec2
+offload: optimizer + parallel.sharding: fsdp-grad-op | 37 | flat_adapters, flat_host, host_activations, met_shared,
+  sharded_more | bert, gemma, gemma2, gemma3, glm, gpt2, llama, m2m_100, neox, opt, phi, roberta, vit
 offload: optimizer + parallel.sharding: zero1 | 2 | met_shared, zero_adapters | granitemoehybrid, llama
 offload: optimizer + parallel.sharding: zero2 | 14 | host_activations, met_shared, zero, zero_adapters | bert, gemma,
   glm, gpt2, llama, phi3, vit
 offload: optimizer + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
   bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
-offload: optimizer + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
-  gpt2, llama, opt, roberta
-offload: optimizer + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
-  gpt2, llama, neox, opt, phi3
+offload: optimizer + precision: amp | 15 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, gemma3, glm, gpt2, llama, opt, roberta
+offload: optimizer + precision: fsdp | 46 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, glm, gpt2, gptj, llama, m2m_100, neox, opt, phi3
 offload: optimizer + precision: mixed | 62 | host_activations, met_shared, preference_zero, zero, zero_adapters,
   zero_offload | bert, bloom, dbrx, gemma, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
-offload: optimizer + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
-  gemma, gemma2, gpt2, llama, neox, vit
+offload: optimizer + precision: pure | 25 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, bloom, gemma, gemma2, gemma3n, gpt2, llama, neox, vit, wav2vec2
 offload: optimizer + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: optimizer + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
-offload: optimizer + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
-offload: parameters + parallel.fsdp_version: 1 | 63 | flat_adapters, flat_host | bert, bloom, gemma, gemma2, gemma3,
-  glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-offload: parameters + parallel.replicas | 6 | flat_host | gpt2, llama
-offload: parameters + parallel.sharding: fsdp | 62 | flat_adapters, flat_host, host_activations, sharded_more | bert,
-  bloom, gemma, gpt2, llama, neox, opt, phi3, vit
-offload: parameters + parallel.sharding: fsdp-grad-op | 35 | flat_adapters, flat_host, host_activations, sharded_more
-  | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
+offload: optimizer + weight_dtype: 16 bits | 14 | flat_adapters, met_shared, sharded_more | llama, m2m_100
+offload: parameters + optimizer: adamw-optimi | 1 | met_shared | gemma3n
+offload: parameters + optimizer: ademamix | 1 | met_shared | glm
+offload: parameters + optimizer: schedule-free-adamw | 1 | met_shared | m2m_100
+offload: parameters + parallel.fsdp_version: 1 | 68 | flat_adapters, flat_host, met_shared | bert, bloom, gemma,
+  gemma2, gemma3, gemma3n, glm, gpt2, llama, m2m_100, neox, opt, phi, phi3, roberta, vit, wav2vec2
+offload: parameters + parallel.replicas | 7 | flat_host, met_shared | gpt2, gptj, llama
+offload: parameters + parallel.sharding: fsdp | 66 | flat_adapters, flat_host, host_activations, met_shared,
+  sharded_more | bert, bloom, gemma, gemma3n, gpt2, gptj, llama, neox, opt, phi3, vit, wav2vec2
+offload: parameters + parallel.sharding: fsdp-grad-op | 37 | flat_adapters, flat_host, host_activations, met_shared,
+  sharded_more | bert, gemma, gemma2, gemma3, glm, gpt2, llama, m2m_100, neox, opt, phi, roberta, vit
 offload: parameters + parallel.sharding: zero3 | 31 | host_activations, preference_zero, zero_adapters, zero_offload
   | bert, bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
-offload: parameters + precision: amp | 14 | flat_adapters, flat_host, host_activations, sharded_more | bert, gemma3,
-  gpt2, llama, opt, roberta
-offload: parameters + precision: fsdp | 43 | flat_adapters, flat_host, host_activations, sharded_more | bert, glm,
-  gpt2, llama, neox, opt, phi3
+offload: parameters + precision: amp | 15 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, gemma3, glm, gpt2, llama, opt, roberta
+offload: parameters + precision: fsdp | 46 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, glm, gpt2, gptj, llama, m2m_100, neox, opt, phi3
 offload: parameters + precision: mixed | 31 | host_activations, preference_zero, zero_adapters, zero_offload | bert,
   bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
-offload: parameters + precision: pure | 23 | flat_adapters, flat_host, host_activations, sharded_more | bert, bloom,
-  gemma, gemma2, gpt2, llama, neox, vit
+offload: parameters + precision: pure | 25 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+  bert, bloom, gemma, gemma2, gemma3n, gpt2, llama, neox, vit, wav2vec2
 offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
-offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
+offload: parameters + weight_dtype: 16 bits | 14 | flat_adapters, met_shared, sharded_more | llama, m2m_100
 optimizer: adadelta + optimizer_in_backward: true | 2 | optimizers_more | bert, llama
 optimizer: adadelta + packing: true | 3 | optimizers_more, optimizers_more_shared | llama, mixtral
 optimizer: adadelta + padding: right | 2 | optimizers_more | gemma2, llama
@@ -3739,11 +3825,11 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 4 | flat_parameter, met_shared | llama, mixtral, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 2 | flat_parameter, met_shared | mixtral, opt
-optimizer: adamw-8bit + precision: amp | 54 | adapter_kinds, distilbert, image_text, images, liger, met_shared,
-  modernbert, optimizers, peft_more, policy, precisions, quantized, short_convolutions, speech, state_spaces,
-  text_types, vision_more, whisper | bert, dinov2, distilbert, esm, gpt2, granitemoehybrid, internvl, lfm2_moe, llama,
-  llava_next, m2m_100, marian, mbart, mixtral, modernbert, nemotron_h, olmo2, paligemma, pegasus, qwen3_vl, siglip,
-  stablelm, starcoder2, wav2vec2, whisper
+optimizer: adamw-8bit + precision: amp | 58 | adapter_kinds, distilbert, image_text, images, liger, met_shared,
+  modernbert, optimizers, peft_more, policy, precisions, quantized, short_convolutions, speech, stages, state_spaces,
+  text_types, vision_more, whisper | bert, convnext, dinov2, distilbert, esm, gpt2, granitemoehybrid, idefics3,
+  internvl, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, mixtral, modernbert, nemotron_h, olmo2, paligemma,
+  pegasus, qwen3_vl, siglip, stablelm, starcoder2, swin, wav2vec2, whisper
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 14 | flat_parameter, images, liger, optimizers, policy, short_convolutions,
   tiles | gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -3766,13 +3852,15 @@ optimizer: adamw-8bit-paged + trained_blocks: lisa | 1 | policy | qwen3_next
 optimizer: adamw-8bit-paged + weight_dtype: 16 bits | 1 | short_convolutions | lfm2
 optimizer: adamw-optimi + packing: true | 1 | optimizers_more | llama
 optimizer: adamw-optimi + padding: right | 1 | optimizers_more_shared | llama
+optimizer: adamw-optimi + parallel.fsdp_version: 1 | 1 | met_shared | gemma3n
+optimizer: adamw-optimi + parallel.sharding: fsdp | 1 | met_shared | gemma3n
 optimizer: adamw-optimi + parallel.sharding: fsdp-grad-op | 1 | optimizers_more_shared | llama
 optimizer: adamw-optimi + parallel.sharding: zero1 | 1 | met_shared | mixtral
 optimizer: adamw-optimi + parallel.sharding: zero2 | 1 | met_shared | llama
 optimizer: adamw-optimi + parallel.sharding: zero3 | 1 | met_shared | gpt2
 optimizer: adamw-optimi + precision: amp | 7 | optimizers_more | bert, gemma2, llama
 optimizer: adamw-optimi + precision: mixed | 2 | met_shared | gpt2, mixtral
-optimizer: adamw-optimi + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
+optimizer: adamw-optimi + precision: pure | 6 | met_shared, optimizers_more | gemma3n, gpt2, llama, mixtral
 optimizer: adamw-optimi + zero_grad: before-backward | 1 | optimizers_more | mixtral
 optimizer: adamw-paged + optimizer_in_backward: true | 1 | state_spaces | granitemoehybrid
 optimizer: adamw-paged + packing: true | 1 | short_convolutions | lfm2
@@ -3788,7 +3876,9 @@ optimizer: adamw-paged + quantization: nf4-double | 6 | adapted, images, liger, 
   olmo2, qwen3_vl
 optimizer: adamw-paged + trained_blocks: lisa | 1 | policy | qwen_moe
 optimizer: ademamix + padding: right | 1 | other_optimizers | glm4
-optimizer: ademamix + precision: amp | 4 | other_optimizers | cohere, olmo2, t5, vit
+optimizer: ademamix + parallel.fsdp_version: 1 | 1 | met_shared | glm
+optimizer: ademamix + parallel.sharding: fsdp-grad-op | 1 | met_shared | glm
+optimizer: ademamix + precision: amp | 5 | met_shared, other_optimizers | cohere, glm, olmo2, t5, vit
 optimizer: ademamix + precision: pure | 9 | other_optimizers | bart, electra, gemma, glm4, llama, nemotron_h, olmo2,
   opt, phi
 optimizer: ademamix + tiled_mlp | 2 | other_optimizers | cohere, olmo2
@@ -3857,7 +3947,7 @@ optimizer: came + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
 optimizer: came + parallel.sharding: zero1 | 1 | met_shared | gpt2
 optimizer: came + parallel.sharding: zero2 | 1 | met_shared | mixtral
 optimizer: came + parallel.sharding: zero3 | 2 | met_shared | gpt2, llama
-optimizer: came + precision: amp | 5 | optimizers_more, optimizers_more_shared | bert, gpt2, llama
+optimizer: came + precision: amp | 6 | met, optimizers_more, optimizers_more_shared | bert, gpt2, jamba, llama
 optimizer: came + precision: mixed | 3 | met_shared | gpt2, mixtral
 optimizer: came + precision: pure | 5 | optimizers_more | gpt2, llama, mixtral
 optimizer: came + trained_blocks: badam | 1 | met | llama
@@ -4050,17 +4140,19 @@ optimizer: rmsprop-8bit + trained_blocks: badam | 2 | other_optimizers | llama
 optimizer: rmsprop-8bit + trained_blocks: lisa | 1 | other_optimizers | mamba
 optimizer: schedule-free-adamw + optimizer_in_backward: true | 1 | optimizers_more | llama
 optimizer: schedule-free-adamw + padding: right | 1 | optimizers_more_shared | gpt2
-optimizer: schedule-free-adamw + parallel.fsdp_version: 1 | 1 | optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + parallel.fsdp_version: 1 | 2 | met_shared, optimizers_more_shared | gpt2, m2m_100
 optimizer: schedule-free-adamw + parallel.sharding: fsdp | 1 | optimizers_more_shared | gpt2
-optimizer: schedule-free-adamw + parallel.sharding: fsdp-grad-op | 2 | optimizers_more_shared | gpt2, llama
+optimizer: schedule-free-adamw + parallel.sharding: fsdp-grad-op | 3 | met_shared, optimizers_more_shared | gpt2,
+  llama, m2m_100
 optimizer: schedule-free-adamw + parallel.sharding: zero1 | 1 | met_shared | llama
 optimizer: schedule-free-adamw + parallel.sharding: zero2 | 1 | met_shared | gpt2
 optimizer: schedule-free-adamw + parallel.sharding: zero3 | 1 | met_shared | mixtral
 optimizer: schedule-free-adamw + precision: amp | 4 | optimizers_more | bert, gemma2, gpt2, llama
-optimizer: schedule-free-adamw + precision: fsdp | 2 | optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + precision: fsdp | 3 | met_shared, optimizers_more_shared | gpt2, m2m_100
 optimizer: schedule-free-adamw + precision: mixed | 2 | met_shared | gpt2, mixtral
 optimizer: schedule-free-adamw + precision: pure | 4 | optimizers_more | gpt2, llama, mixtral
-optimizer: schedule-free-adamw + weight_dtype: 16 bits | 3 | optimizers_more, optimizers_more_shared | gpt2
+optimizer: schedule-free-adamw + weight_dtype: 16 bits | 4 | met_shared, optimizers_more, optimizers_more_shared |
+  gpt2, m2m_100
 optimizer: schedule-free-adamw + zero_grad: before-backward | 1 | optimizers_more | llama
 optimizer: schedule-free-radam + optimizer_in_backward: true | 2 | optimizers_more | llama, mixtral
 optimizer: schedule-free-radam + padding: right | 2 | optimizers_more, optimizers_more_shared | llama, mixtral
@@ -4132,15 +4224,15 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 59 | fully_shard_more, litgp
   torchtune, torchtune_compiled, torchtune_units | exaone4, falcon under litgpt, glm4_moe, gpt_neo, llama under
   litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 221 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 225 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, image_text, images, liger, litgpt, moe, more_families, named_types, optimizers, pairs, policy,
-  precisions, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, speech, state_spaces, suite,
-  text_types, torchvision, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, deepseek, dinov2,
-  ernie4_5_moe, esm, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, hunyuan_v1_moe, internvl, lfm2, llama, llama under litgpt, llama4, llava, llava_next,
-  m2m_100, marian, mbart, mixtral, mpt, neox, neox under litgpt, olmo2, opt, paligemma, pegasus, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit, wav2vec2,
-  whisper
+  precisions, quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, speech, stages, state_spaces,
+  suite, text_types, torchvision, vision, vision_more, whisper | bamba, bart, bert, bloom, clip, convnext, deepseek,
+  dinov2, ernie4_5_moe, esm, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, llama, llama under litgpt, llama4,
+  llava, llava_next, m2m_100, marian, mbart, mixtral, mpt, neox, neox under litgpt, olmo2, opt, paligemma, pegasus,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, smolvlm, starcoder2, swin, t5,
+  torchvision_vit, vit, wav2vec2, whisper
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -4256,28 +4348,30 @@ padding: right + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, optimiz
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 211 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 213 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, fused_lora, image_text, images, liger, linear, losses_more, masks, met, modernbert,
   modernbert_shared, more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated,
   sharded_spaces, short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more | apertus, arcee,
   bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, esm, exaone4, falcon, falcon_h1,
   gemma2, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, internvl, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100, mamba, marian,
-  mbart, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  opt, paligemma, pegasus, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, m2m_100,
+  mamba, marian, mbart, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, paligemma, pegasus, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm,
+  stablelm
 padding: right + precision: fsdp | 10 | fully_shard_more, modernbert_shared, optimizers_more_shared, sharded_tiles |
   gemma3_images, gpt2, llama, mistral3, mllama, modernbert
 padding: right + precision: mixed | 82 | losses_more, modernbert_zero, padding, pairs, pairs_beside, preference,
   preference_zero, zero | bert, deepseek, falcon, falcon_h1, glm, glm4, glm4_moe, gpt2, llama, mixtral, modernbert,
   qwen_moe, roberta
-padding: right + precision: pure | 196 | adapted, block_kinds, decoders, fully_shard_more, image_text, images, liger,
+padding: right + precision: pure | 197 | adapted, block_kinds, decoders, fully_shard_more, image_text, images, liger,
   linear, losses_more, masks, met, modernbert, named_types, optimizers_more, other_families, other_optimizers,
   padding, pairs, pairs_beside, policy, preference, preference_shared, sharded_spaces, short_convolutions,
   state_spaces, text_types, tiles, vision_more | afmoe, apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
   ernie4_5_moe, esm, exaone4, falcon, gemma, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama, llama4,
-  m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, nemotron, olmo,
-  olmo2, paligemma, pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe,
+  llama, llama4, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert,
+  nemotron, olmo, olmo2, paligemma, pegasus, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5
 padding: right + qat: int4 | 1 | other_optimizers | cohere
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
@@ -4301,61 +4395,61 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 249 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 252 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared,
   older_releases, optimizers_more_shared, preference_shared, sharded_activations, zeroed_late_shared | arcee, bert,
-  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mistral3, mixtral, modernbert, mpt under llm-foundry,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 77 | flat_adapters, flat_host, flat_parameter,
+  bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon under litgpt, gemma, gemma2, gemma3n, gemma4,
+  glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mistral3, mixtral, modernbert, mpt under llm-foundry,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi under litgpt, phi3, qwen3_next, vit, wav2vec2
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 80 | flat_adapters, flat_host, flat_parameter,
   met_shared, optimizers_more_shared, preference_shared, sharded_activations | arcee, bert, cohere, exaone4, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, mixtral, nemotron, neox, olmo2, olmoe, opt,
-  phi, qwen3_next, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 65 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granite, helium, lfm2, llama, m2m_100, mixtral, nemotron, neox, olmo2,
+  olmoe, opt, phi, qwen3_next, roberta, vit, wav2vec2
+parallel.fsdp_version: 1 + precision: amp | 66 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, met_shared, modernbert_shared, optimizers_more_shared, preference_shared,
   sharded_activations, zeroed_late_shared | arcee, bert, dbrx, deberta_v2, deepseek, distilbert, electra, gemma,
-  gemma3, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 122 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+  gemma3, glm, gpt2, llama, mixtral, modernbert, opt, phi3, qwen3_next, roberta
+parallel.fsdp_version: 1 + precision: fsdp | 125 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, foundry, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared,
   preference_shared, sharded_activations | bert, cohere, dbrx, deberta_v2, electra, falcon under litgpt, gemma2,
-  gemma4, glm, gpt2, gpt_neo, llama, llama under litgpt, mistral3, modernbert, mpt under llm-foundry, neox, neox under
-  litgpt, olmo, olmoe, opt, phi under litgpt, phi3, qwen3_next
-parallel.fsdp_version: 1 + precision: pure | 92 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  gemma4, glm, gpt2, gpt_neo, llama, llama under litgpt, m2m_100, mistral3, modernbert, mpt under llm-foundry, neox,
+  neox under litgpt, olmo, olmoe, opt, phi under litgpt, phi3, qwen3_next, wav2vec2
+parallel.fsdp_version: 1 + precision: pure | 94 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, litgpt_flat, met_shared, modernbert_shared, older_releases,
   preference_shared, sharded_activations, zeroed_late_shared | bert, bloom, cohere, dbrx, deberta_v2, distilbert,
-  electra, exaone4, falcon under litgpt, gemma, gemma2, gpt2, gpt_neo, granite, lfm2, llama, llama under litgpt,
-  mixtral, modernbert, nemotron, neox, neox under litgpt, olmo, olmo2, phi under litgpt, vit
+  electra, exaone4, falcon under litgpt, gemma, gemma2, gemma3n, gpt2, gpt_neo, granite, lfm2, llama, llama under
+  litgpt, mixtral, modernbert, nemotron, neox, neox under litgpt, olmo, olmo2, phi under litgpt, vit, wav2vec2
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + trained_blocks: badam | 3 | met_shared, preference_shared | llama, olmoe
 parallel.fsdp_version: 1 + transformers_version: experts as modules | 6 | older_releases | mixtral
 parallel.fsdp_version: 1 + transformers_version: older code | 12 | older_releases | llama, mixtral
-parallel.fsdp_version: 1 + weight_dtype: 16 bits | 36 | flat_adapters, optimizers_more_shared | bert, gemma2, glm,
-  gpt2, llama, phi3
+parallel.fsdp_version: 1 + weight_dtype: 16 bits | 37 | flat_adapters, met_shared, optimizers_more_shared | bert,
+  gemma2, glm, gpt2, llama, m2m_100, phi3
 parallel.fsdp_version: 1 + zero_grad: before-backward | 11 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
-parallel.replicas + parallel.sharding: fsdp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
-  gpt2, llama, llama under torchtitan, neox, phi3
+parallel.replicas + parallel.sharding: fsdp | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  met_shared, replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units
+  | gemma, gpt2, gptj, llama, llama under torchtitan, neox, phi3
 parallel.replicas + parallel.sharding: fsdp-grad-op | 4 | flat_host, flat_parameter, replicas | llama, opt
 parallel.replicas + parallel.tensor | 22 | titan_replicas, titan_units | llama under torchtitan
 parallel.replicas + precision: amp | 7 | flat_host, flat_parameter, replicas | gpt2, llama, neox
-parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parameter, replicas, sharded_more,
-  titan_compiled, titan_replicas, titan_units | llama, llama under torchtitan, opt, phi3
+parallel.replicas + precision: fsdp | 39 | flat_adapters, flat_host, flat_parameter, met_shared, replicas,
+  sharded_more, titan_compiled, titan_replicas, titan_units | gptj, llama, llama under torchtitan, opt, phi3
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 75 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  fused_lora_shared, modernbert_shared, other_families_shared, peft_more_shared, preference_shared, replicated,
-  rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared, zeroed_late_shared | bert,
-  dbrx, deberta_v2, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, jamba, llama, minimax_m2, mistral3, modernbert, nemotron_h, olmoe, phi3, qwen3_next,
-  qwen3_vl, stablelm, starcoder2, whisper
+parallel.sharding: ddp + precision: amp | 80 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  every_type_shared, fused_lora_shared, image_shared, modernbert_shared, other_families_shared, peft_more_shared,
+  preference_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared,
+  zeroed_late_shared | bert, clip, convnext, dbrx, deberta_v2, distilbert, electra, ernie4_5, falcon_h1, gemma,
+  gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, idefics3, jamba, llama, minimax_m2, mistral3,
+  modernbert, nemotron_h, olmoe, phi3, qwen3_next, qwen3_vl, smolvlm, stablelm, starcoder2, swin, whisper
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 90 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  modded, modded_compiled, modernbert_shared, older_releases, peft_more_shared, preference_shared, replicated,
-  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bamba, bert, dbrx, deberta_v2, distilbert,
-  electra, falcon, gemma, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mixtral, modded_nanogpt
-  under modded-nanogpt, modernbert, mpt, olmo2, opt, qwen3_vl, qwen_moe
+parallel.sharding: ddp + precision: pure | 93 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  image_shared, modded, modded_compiled, modernbert_shared, older_releases, peft_more_shared, preference_shared,
+  replicated, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bamba, bert, convnext, dbrx,
+  deberta_v2, distilbert, electra, falcon, gemma, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, idefics3, llama,
+  mistral3, mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, olmo2, opt, qwen3_vl, qwen_moe, swin
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
@@ -4369,36 +4463,40 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 206 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
-  flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, litgpt, met_shared,
-  modernbert_shared, optimizers_more_shared, peft_more_shared, preference_shared, replicas, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared,
-  whisper_shared, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
-  distilbert, electra, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, modernbert,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl,
-  roberta, seed_oss, stablelm, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 497 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
-  flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat,
-  met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared,
-  replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled, titan_replicas, titan_units, whisper_shared |
-  afmoe, apertus, arcee, bert, bloom, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, llama, llama under litgpt,
-  llama under torchtitan, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, whisper
-parallel.sharding: fsdp + precision: pure | 347 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 224 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  every_type_shared, flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared,
+  litgpt, met_shared, modernbert_shared, optimizers_more_shared, peft_more_shared, preference_shared, replicas,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  stepped_shared, whisper_shared, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx,
+  deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  lfm2, llama, llama under litgpt, llava, m2m_100, mamba, marian, mbart, mistral3, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, pegasus, phi, phi under litgpt, phi3, qwen3_next,
+  qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper
+parallel.sharding: fsdp + precision: fsdp | 526 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared,
+  flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
+  host_activations, image_shared, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared,
+  other_families_shared, peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared, titan,
+  titan_compiled, titan_replicas, titan_units, whisper_shared | afmoe, apertus, arcee, bart, bert, bloom, cohere,
+  dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba,
+  llama, llama under litgpt, llama under torchtitan, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+parallel.sharding: fsdp + precision: pure | 352 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
-  litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, peft_more_shared, preference_shared, replicas,
-  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, stepped_shared, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared
-  | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert, electra, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, mistral3, mixtral, mllama,
-  modernbert, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  image_shared, litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, peft_more_shared,
+  preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, stepped_shared, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, dbrx, deberta_v2, distilbert,
+  electra, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, glm4, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, internvl, lfm2, llama, llama under litgpt, llama under
+  torchtune, llama4, llava_next, mistral3, mixtral, mllama, modernbert, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, paligemma, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, vit, wav2vec2
 parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
@@ -4416,15 +4514,16 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 65 | flat_adapters, fully_shar
   optimizers_more_shared, preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2,
   gemma3, glm, gpt2, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
 parallel.sharding: fsdp + zero_grad: before-backward | 22 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
-parallel.sharding: fsdp-grad-op + precision: amp | 65 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
-  sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee, bamba, bert,
-  cohere, gemma, gemma2, gemma3, gpt2, llama, mixtral, nemotron, opt, qwen_moe, roberta, stablelm, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 91 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: amp | 70 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, image_shared, met_shared, optimizers_more_shared,
+  preference_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
+  arcee, bamba, bert, cohere, convnext, gemma, gemma2, gemma3, glm, gpt2, internvl, llama, llava_next, mixtral,
+  nemotron, opt, paligemma, qwen_moe, roberta, stablelm, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee,
   bamba, bert, cohere, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama,
-  nemotron, neox, olmoe, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+  m2m_100, nemotron, neox, olmoe, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, wav2vec2
 parallel.sharding: fsdp-grad-op + precision: pure | 92 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, met_shared, preference_shared, rounded_shared,
   sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared | apertus, bamba,
@@ -4438,8 +4537,8 @@ parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2,
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + trained_blocks: badam | 1 | preference_shared | olmoe
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
-parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 19 | flat_adapters, fully_shard_more, fused_lora_shared,
-  optimizers_more_shared, sharded_bits, sharded_spaces | bamba, gpt2, llama
+parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 20 | flat_adapters, fully_shard_more, fused_lora_shared,
+  met_shared, optimizers_more_shared, sharded_bits, sharded_spaces | bamba, gpt2, llama, m2m_100
 parallel.sharding: fsdp-grad-op + zero_grad: before-backward | 1 | optimizers_more_shared | llama
 parallel.sharding: zero1 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   host_activations, met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom,
@@ -4454,14 +4553,16 @@ parallel.sharding: zero2 + precision: mixed | 118 | dbrx_zero, deberta_v2_zero, 
   whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 262 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
-  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe, bert, bloom, cohere,
-  dbrx, deberta_v2, deepseek, electra, ernie4_5, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, llama4,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit, wav2vec2, whisper
+parallel.sharding: zero3 + precision: mixed | 312 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero,
+  fused_lora_shared, host_activations, image_shared, met_shared, modernbert_zero, optimizers_more_shared,
+  other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
+  zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, electra,
+  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, mamba, marian, mbart,
+  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 parallel.sharding: zero3 + quantization: nf4 | 5 | met_shared, preference_zero, zero | deepseek, gemma2, mixtral,
   olmoe, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 2 | met_shared, zero | gpt_neo, llama4
@@ -4481,16 +4582,17 @@ precision: amp + quantization: int8 | 121 | adapted, adapter_kinds, adapters, bl
   gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava,
   m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron_h, neox, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
   qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
-precision: amp + quantization: nf4 | 204 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
+precision: amp + quantization: nf4 | 207 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
   deberta_v2, decoders, distilbert, electra, flat_adapters, fused_lora, image_text, images, linear, met, met_shared,
   modernbert, named_types, older_releases, other_families, other_optimizers, pairs, pairs_beside, peft_more,
-  quantized, sharded_bits, short_convolutions, speech, state_spaces, taught_from_file, text_types, virtual_tokens,
-  vision_more, whisper | apertus, arcee, bert, bloom, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert,
-  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4,
-  gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, jamba, lfm2, lfm2_moe, llama,
-  llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, wav2vec2, whisper
+  quantized, sharded_bits, short_convolutions, speech, stages, state_spaces, taught_from_file, text_types,
+  virtual_tokens, vision_more, whisper | apertus, arcee, bert, bloom, clip, cohere, convnext, dbrx, deberta_v2,
+  deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3n, gemma4, glm, glm4, gpt2, gpt_bigcode, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm,
+  starcoder2, swin, t5, wav2vec2, whisper
 precision: amp + quantization: nf4-double | 120 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert,
   flat_adapters, fused_lora, fused_lora_shared, images, liger, linear, met, modernbert, more_families, older_releases,
   other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, short_convolutions, state_spaces, tiled,
@@ -4508,18 +4610,18 @@ precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces,
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
 precision: amp + transformers_version: older code | 51 | older_releases | cohere, falcon, gemma, gemma2, granite,
   llama, mixtral, olmoe, phi, qwen_moe
-precision: amp + weight_dtype: 16 bits | 1005 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
+precision: amp + weight_dtype: 16 bits | 1009 | adapted, adapter_kinds, adapters, adapters_more, block_kinds,
   decoders, distilbert, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted,
   image_text, liger, linear, losses_more, met, modernbert, more_families, named_types, older_releases, optimizers,
   optimizers_more, optimizers_more_shared, other_optimizers, pairs, pairs_beside, peft_more, policy, precisions,
-  preference_shared, quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, state_spaces,
+  preference_shared, quantized, rounded, sharded_bits, sharded_spaces, short_convolutions, stages, state_spaces,
   taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, turns, virtual_tokens, whisper | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, internvl, lfm2, lfm2_moe, llama, llama4, llava,
-  llava_next, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit, whisper
+  bamba, bart, bert, bloom, chatglm, clip, cohere, convnext, deepseek, distilbert, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama,
+  llama4, llava, llava_next, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss,
+  smolvlm, stablelm, starcoder2, swin, t5, vit, whisper
 precision: amp + zero_grad: before-backward | 24 | optimizers_more, optimizers_more_shared, other_optimizers,
   whisper, zeroed_late, zeroed_late_shared | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, neox, qwen3_next,
   whisper
@@ -4530,9 +4632,9 @@ precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + trained_blocks: badam | 5 | met_shared, preference_shared | llama, neox, olmoe
 precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, llama
-precision: fsdp + weight_dtype: 16 bits | 58 | flat_adapters, fully_shard_more, optimizers_more_shared,
-  preference_shared, sharded_bits, sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, ministral3, phi,
-  phi3
+precision: fsdp + weight_dtype: 16 bits | 59 | flat_adapters, fully_shard_more, met_shared, optimizers_more_shared,
+  preference_shared, sharded_bits, sharded_more, sharded_units | gemma2, gemma3, glm, gpt2, llama, m2m_100,
+  ministral3, phi, phi3
 precision: fsdp + zero_grad: before-backward | 1 | optimizers_more_shared | gpt2
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
 precision: mixed + quantization: int8 | 2 | met | llama, neox
