@@ -12,6 +12,12 @@ from vramplan.job import build_job
 SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--steps", "1")
 
 
+def test_what_layers_share_that_are_quantized_twice_is_a_state() -> None:
+    ran = run("explain", *SMALL, "--adapter", "lora", "--quantization", "nf4-double", "--format", "json")
+    assert ran.code == 0, ran.err
+    assert "quantization.code" in ran.out
+
+
 @pytest.mark.sweep(24)
 @pytest.mark.parametrize(
     "options",

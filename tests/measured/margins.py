@@ -7,7 +7,7 @@ higher, as a run that needs more than its band dies. Two corrections for what is
 nine of ten are counted of one run more than there are, as in split conformal prediction (Lei et al., arXiv:1604.04173),
 and each end is widened by one part in as many as the class has sources, since runs of one source err alike. A compiled
 run has at least the margin that traces of compiled steps ask for, and a run about which the answer has a doubt one that
-is half as wide again.
+is half as wide again, unless it has weights of few bits.
 
 Leaving each source out once, and judging it by the margins of the others, says how the rule does on runs that it has
 not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks of a source from
@@ -35,7 +35,7 @@ ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or
 LADDERS = {"split": "bigscience-bf16-h13312-l82"}
 """Which runs a margin of the estimate is from."""
 
-WIDEST = 50  # percent; no end is looked for further away
+WIDEST = 60  # percent; no end is looked for further away
 
 
 class Run(NamedTuple):
@@ -69,7 +69,7 @@ class Run(NamedTuple):
         """The band that the margin of its class gives."""
         if self.is_compiled:
             margin = margin.widest(COMPILED)
-        if self.is_doubted:
+        if self.is_doubted and not self.evidence.endswith(FEW_BITS):
             times, of = DOUBTED
             margin = Margin(-(-margin.below * times // of), -(-margin.above * times // of))
         low = self.held * (100 - margin.below) / 100 + self.outside * OUTSIDE / 100

@@ -59,3 +59,10 @@ def test_the_range_of_an_answer_has_that_margin() -> None:
     outside = peak.device_bytes - peak.reserved_bytes
     above = -(-peak.reserved_bytes * (100 + bands.ALONE_FEW_BITS.above) // 100)
     assert peak.high_bytes == above + outside
+
+
+@pytest.mark.contract
+def test_a_doubt_widens_no_range_that_has_room_for_programs_of_users() -> None:
+    found = bands.simulated(several=False, compiled=False, doubted=True, quantized=True)
+    assert found == bands.ALONE_FEW_BITS
+    assert bands.simulated(several=False, compiled=False, doubted=True).above > bands.ALONE.above

@@ -5,11 +5,12 @@ from __future__ import annotations
 from vramplan.answers.explanation.trace import Trace, full_name, group_name
 from vramplan.replay.gradients import gradient_bytes
 from vramplan.replay.models.rope import keeps
-from vramplan.replay.observers import Accumulation, Trained
+from vramplan.replay.observers import Accumulation
 from vramplan.replay.optimizers import MOMENTS, library_of, numbers_on_device, optimizer_states, shared_states
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques.averaging import copied_bytes, is_fully_sharded
+from vramplan.replay.techniques.quantized import shared_bytes
 from vramplan.replay.techniques.scaling import scaler_states
 from vramplan.replay.tensors import FP32, INT64, Parameter
 from vramplan.results.explain import Shape, State, StateTensor
@@ -85,7 +86,8 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
     """What an optimizer holds for all parameters together; the buffers that a moving average copies."""
     setup = trace.setup
     if component == "weights":
-        size = trace.tape.role(Trained).shared_bytes()
+        has_bits = any(weight.parameter.quantized for weight in trace.weights)
+        size = shared_bytes(setup.quantization) if setup.quantization is not None and has_bits else 0
         return [StateTensor("quantization.code", (), FP32.name, 1, size, size)] if size else []
     if component == "optimizer":
         parameters = []

@@ -46,8 +46,8 @@ def weight_norm(direction: Parameter, size: Parameter) -> Tensor:
     """`torch._weight_norm` over the last dimension of [out, in, k]: new, in the type of the parameters.
 
     One kernel makes it, over the first and the last dimension.
-    Saves `v`: the direction, whose gradient is made of it.
-    Saves `g`: the sizes.
+    Saves `direction`: its gradient is made of it.
+    Saves `size`: the gradient of the direction is scaled by it.
     Saves `norms`: the fp32 norm of each slice.
     Backward: the gradients of direction and sizes at once.
     Source: tools/autograd/derivatives.yaml, _weight_norm_interface; aten/src/ATen/native/WeightNorm.cpp, _weight_norm.
