@@ -21,6 +21,7 @@ from vramplan.options.spellings import NULL, OPEN, bare, meaning
 pytestmark = pytest.mark.contract
 
 PLAIN = ("gpt2", "-g", "v100")
+LINEAR = ("llama-3.2-1b", "-g", "h100")  # whose layers are no Conv1D
 
 
 def job_of(*words: str) -> dict[str, Any]:
@@ -101,8 +102,8 @@ def refused(*words: str) -> str:
         ((*PLAIN, "--gpus", "2", "--fsdp"), (*PLAIN, "--gpus", "2", "--sharding", "fsdp")),
         ((*PLAIN, "--gpus", "2", "--fsdp", "full_shard auto_wrap"), (*PLAIN, "--gpus", "2", "--sharding", "fsdp")),
         ((*PLAIN, "--gpus", "2", "--deepspeed", "zero_stage_2"), (*PLAIN, "--gpus", "2", "--sharding", "zero2")),
-        ((*PLAIN, "--galore", "--rank", "64"), (*PLAIN, "--optimizer", "galore-adamw:64")),
-        ((*PLAIN, "--optim", "apollo_adamw", "--rank", "8"), (*PLAIN, "--optimizer", "apollo-adamw:8")),
+        ((*LINEAR, "--galore", "--rank", "64"), (*LINEAR, "--optimizer", "galore-adamw:64")),
+        ((*LINEAR, "--optim", "apollo_adamw", "--rank", "8"), (*LINEAR, "--optimizer", "apollo-adamw:8")),
         ((*PLAIN, "--num-gpus", "2", "--zero", "3"), (*PLAIN, "--gpus", "2", "--sharding", "zero3")),
         ((*PLAIN, "--gpus", "2", "--sharding", "ZeRO-3"), (*PLAIN, "--gpus", "2", "--sharding", "zero3")),
         ((*PLAIN, "--nodes", "2", "--gpus", "4"), (*PLAIN, "--gpus", "8", "--devices-per-node", "4")),
@@ -129,7 +130,7 @@ def refused(*words: str) -> str:
             (*PLAIN, "--optim", "adamw_torch_fused"),
             (*PLAIN, "--optimizer", "adamw", "--optimizer-implementation", "fused"),
         ),
-        ((*PLAIN, "--attn-implementation", "flash_attention_3"), (*PLAIN, "--attention", "flash")),
+        ((*LINEAR, "--attn-implementation", "flash_attention_3"), (*LINEAR, "--attention", "flash")),
         ((*PLAIN, "--precision", "O2"), (*PLAIN, "--precision", "mixed-fp16")),
         ((*PLAIN, "--qlora", "--quantization", "fp4"), (*PLAIN, "--qlora", "--quantization", "nf4")),
         (

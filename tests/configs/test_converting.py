@@ -97,7 +97,7 @@ MORE = {"sft.yaml": ("--gpus", "2", "--sharding", "fsdp"), "titan.toml": ("--gpu
 OF_THE_TRAINER = {"trl", "accelerate", "axolotl", "llama-factory"}
 WRITTEN = {
     "axolotl.yaml": OF_THE_TRAINER,
-    "sft.yaml": {*OF_THE_TRAINER, "training-arguments", "litgpt"},
+    "sft.yaml": {*(OF_THE_TRAINER - {"axolotl"}), "training-arguments", "litgpt"},  # as of titan.toml
     "llama.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune"},
     "tune.yaml": {"torchtune", "axolotl"},  # whose losses come in chunks
     # Axolotl's FSDP2 keeps shards in bf16

@@ -432,7 +432,7 @@ def test_what_stays_in_16_bits_beside_quantized_layers_can_have_few(model: str, 
     """By the release of Transformers whose experts or layers are quantized, where it has the model, or by Axolotl."""
     job = {
         "model": model,
-        "gpu": {**CARD, "memory": {"mixtral-8x7b": "48 GiB", "falcon-7b": "12 GiB"}.get(model, "24 GiB")},
+        "gpu": {**CARD, "memory": {"mixtral-8x7b": "48 GiB", "falcon-7b": "12 GiB", "gpt-oss-20b": "32 GiB"}.get(model, "24 GiB")},
     }
     job |= {"quantization": "nf4", "adapter": {"kind": "lora"}, "sequence_length": 512, "micro_batch_size": 1}
     result = fit(**job)

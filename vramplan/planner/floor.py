@@ -29,8 +29,13 @@ class Floor(NamedTuple):
 
 
 def certain_bytes(job: ResolvedJob) -> int:
-    """The most that a job may have allocated, so that it fits for certain by its estimate."""
-    return Judge(job).limits.high
+    """The most that a job may have allocated, so that it fits for certain."""
+    return _certain(Judge(job))
+
+
+def _certain(judge: Judge) -> int:
+    """The same by an estimate or by a simulation, whichever lets more pass: the answer may be of either."""
+    return max(judge.limits.high, judge.most_certain_bytes)
 
 
 def seconds_by_floor(
@@ -56,7 +61,7 @@ def seconds_by_floor(
     for schedule in schedules:
         micro = schedule.micro_batch_size
         needed = states if accumulation.free or states is not None else record.peak_bytes(micro)
-        if 1 < micro <= most and (needed is None or needed <= judge.limits.high):
+        if 1 < micro <= most and (needed is None or needed <= _certain(judge)):
             found = step_of(job, device, micro, schedule.gradient_accumulation_steps, rates)
             return sum(found.seconds.values()) / schedule.global_batch_size
     return float("inf")
@@ -92,7 +97,7 @@ def floor_of(
     accumulates = accumulates or (steps is not None and steps > 1)
     alone = given == 1 or (given is None and small_first)
     record = judge.record(strategy, accumulates, alone)
-    states, most = record.static_bytes(1), judge.limits.high
+    states, most = record.static_bytes(1), _certain(judge)
     if steps is None and _holds_otherwise(job):
         return Floor(states + judge.outside_bytes, states, judge.usable_bytes, most)
     least = record.peak_bytes(1 if alone else given or 2)
