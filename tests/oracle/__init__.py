@@ -108,8 +108,8 @@ schedulefree 1.4.1, torch-optimi 0.3.3 (with Triton kernels that compute nothing
 prodigyopt 1.1.2 and axolotl 0.19.0, each beside random other techniques, in a step that is none of the first;
 `optimizers_more_shared.json` the same under FSDP1, FSDP2 and ZeRO.
 
-`every_type_shared.json` holds two steps under FSDP2, and `every_type_zero.json` one under ZeRO-3, of the model types that
-had no row of these: full checkpoints over bf16, and, of FSDP2, autocast with accumulation and no checkpoints.
+`every_type_shared.json` holds two steps under FSDP2, and `every_type_zero.json` one under ZeRO-3, of the types that had
+no row of these: full checkpoints over bf16, and, of FSDP2, autocast with accumulation and no checkpoints.
 `types_more.json` holds classifiers of Mistral 4, GPT-BigCode and Hunyuan-A13B, and Falcon-Mamba on one device.
 
 `met_shared.json` holds what met in drawn jobs on several devices: optimizers of small libraries, ASGD and Adagrad over

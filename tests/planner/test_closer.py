@@ -65,7 +65,7 @@ def test_one_device_of_torchtitan_has_the_allocator_of_its_launcher() -> None:
 
 @pytest.mark.sweep
 def test_an_estimate_with_room_that_does_not_fit_is_seen_by_fit_and_by_a_gate(tmp_path: Path) -> None:
-    """Qwen2.5 1.5B on what is free of 16 GB: 1.04 times what the tensors need is within, and what the allocator reserves is not."""
+    """Qwen2.5 1.5B: 1.04 times what the tensors need is within what is free, and what the allocator reserves is not."""
     keys: dict[str, Any] = {"model": "qwen2.5-1.5b", "gpu": "rtx-a4000", "gpu_free": "14.4 GiB", "micro_batch_size": 1}
     keys |= {"gradient_accumulation_steps": 1, "activation_checkpointing": "full"}
     estimated = fit(**keys, allocator="estimate")

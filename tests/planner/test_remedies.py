@@ -430,10 +430,8 @@ def test_8bit_layers_are_offered_reentrant_checkpoints() -> None:
 )
 def test_what_stays_in_16_bits_beside_quantized_layers_can_have_few(model: str, keys: dict[str, Any]) -> None:
     """By the release of Transformers whose experts or layers are quantized, where it has the model, or by Axolotl."""
-    job = {
-        "model": model,
-        "gpu": {**CARD, "memory": {"mixtral-8x7b": "48 GiB", "falcon-7b": "12 GiB", "gpt-oss-20b": "32 GiB"}.get(model, "24 GiB")},
-    }
+    memory = {"mixtral-8x7b": "48 GiB", "falcon-7b": "12 GiB", "gpt-oss-20b": "32 GiB"}[model]
+    job = {"model": model, "gpu": {**CARD, "memory": memory}}
     job |= {"quantization": "nf4", "adapter": {"kind": "lora"}, "sequence_length": 512, "micro_batch_size": 1}
     result = fit(**job)
     assert any(re.search(r"\bstays? in 16 bits", one) for one in result.warnings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from math import inf, nextafter
 
 from vramplan.answers.asked import SLOWER, AskedCombinations, is_plan
 from vramplan.answers.bounds import CLOSER
@@ -66,6 +67,7 @@ class Walk:
         self.refused = self.too_large = self.over_limits = 0
         self.nearest: Plan | None = None  # the fastest of those that fit and break a deadline or a budget
         self.waiting: list[WaitingPlans] = []
+        self.passed: list[WaitingPlans] = []  # that were too slow beside the fastest so far
         self._came = 0
 
     def begin(self) -> None:
@@ -92,6 +94,9 @@ class Walk:
 
     def go(self, flags_of: Callable[[Mapping[str, str]], str]) -> None:
         """Look at all that may be among the plans that are looked for."""
+        passed, self.passed = self.passed, []
+        for waiting in passed:  # which the limit was below, and may be no more
+            self._put(waiting.seconds, waiting.one, waiting.job, waiting.closer)
         for _ in range(MOST_FOLLOWED):
             if not self.found:
                 self._follow(flags_of)
@@ -154,7 +159,8 @@ class Walk:
         except InputError:
             self.refused += 1
             return
-        if usual is SLOWER:
+        if usual is SLOWER:  # than the fastest so far, which may turn out not to fit after all
+            self.passed.append(WaitingPlans(nextafter(self._limit, inf), self._came, one, job, CLOSER))
             return
         if usual is None or not is_plan(usual):
             self._leave_out([usual])

@@ -8,7 +8,8 @@ mechanism was learned. They have five classes: one device, or replicas of it; th
 programs that call Transformers or Unsloth, where how a model is loaded, and what that leaves reserved, is theirs;
 several devices that share or split the states, where the allocator serves several streams; and compiled steps of each,
 which stated rules follow. Where the answer has a doubt (`admitted`, `unpublished`) the band is half as wide again, but
-for weights of few bits, whose runs with a doubt are no further off than those without; where something was composed and never traced (`COMPOSED`) it is wider at both ends.
+for weights of few bits, whose runs with a doubt are no further off than those without; where something was composed and
+never traced (`COMPOSED`) it is wider at both ends.
 The estimate has a class for each kind of run whose blocks lie otherwise: one device, convolutions, states that are
 shared, a model that is split, and compiled steps. Each but the first holds nine of ten of the runs of its class that
 were measured; on one device the upper end has room for large tensors, and more where checkpoints make them again.
