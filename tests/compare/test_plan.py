@@ -482,7 +482,8 @@ def test_the_picture_has_a_point_for_each_run_and_lists_the_front(words: tuple[s
     assert len(points) == len(runs)
     listed = [text for text in picture.itertext() if " GiB, " in text]
     assert any(point.get("r") == "5" for point in points)
-    assert len(listed) == len(points) <= FEW
+    listed_points = len(points) if len(points) <= FEW else sum(point.get("r") == "5" for point in points)
+    assert len(listed) == listed_points
 
 
 @pytest.mark.parametrize("gibs", [[29.4, 29.8, 29.9], [19.8, 68.1], [5.0], [3.0] * 13])

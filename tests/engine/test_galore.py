@@ -49,7 +49,7 @@ def test_a_step_that_keeps_its_projections_is_traced_too() -> None:
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs: list[ResolvedJob] = [row.job for row in rows("galore")]
     types = Counter(job.model.transformers_model_type for job in jobs)
-    others = (row.job for file in ("linear", "block_kinds", "decoders") for row in rows(file))
+    others = (row.job for file in ("linear", "block_kinds", "decoders", "stepped_shared") for row in rows(file))
     beside = {job.model.transformers_model_type for job in others if job.optimizer.startswith(WORD)}
     assert {*types, *beside} == {*projectable()}
     assert sum(count >= 2 for count in types.values()) >= 30  # of the others one each

@@ -68,8 +68,12 @@ def test_low_rank_paths_over_experts_and_convolutions_are_named(options: str) ->
 
 
 SIZES = {
-    "deepseek_v2": {"experts": {"active": 2, "intermediate_size": 1408}}
+    "deepseek_v2": {"experts": {"active": 2, "intermediate_size": 1408}},
+    **dict.fromkeys(("llava_next", "idefics3", "smolvlm"), {"max_positions": 4096}),
 }  # what a configuration class has no default of
+
+
+LONG = ("llava_next", "idefics3", "smolvlm")  # whose images have more tokens than a text has by default
 
 
 @pytest.mark.sweep(99)
@@ -77,5 +81,6 @@ SIZES = {
 def test_every_model_type_is_explained(model_type: str) -> None:
     """Each tensor that is saved has a reason in the rule of its operator."""
     model = {"family": model_type, **SIZES.get(model_type, {})}
-    job = build_job({"model": model, "gpu": "8000 GiB", "micro_batch_size": 1})
+    size = {"sequence_length": 4096} if model_type in LONG else {}
+    job = build_job({"model": model, "gpu": "8000 GiB", "micro_batch_size": 1, **size})
     assert explain(job, block=0).sections
