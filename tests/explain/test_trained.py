@@ -67,13 +67,11 @@ def test_low_rank_paths_over_experts_and_convolutions_are_named(options: str) ->
     assert "lora_A" in out.out
 
 
+LONG = ("llava_next", "idefics3", "smolvlm")  # whose images have more tokens than a text has by default
 SIZES = {
     "deepseek_v2": {"experts": {"active": 2, "intermediate_size": 1408}},
-    **dict.fromkeys(("llava_next", "idefics3", "smolvlm"), {"max_positions": 4096}),
+    **{model_type: {"max_positions": 4096} for model_type in LONG},
 }  # what a configuration class has no default of
-
-
-LONG = ("llava_next", "idefics3", "smolvlm")  # whose images have more tokens than a text has by default
 
 
 @pytest.mark.sweep(99)
