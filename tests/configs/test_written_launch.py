@@ -263,7 +263,7 @@ def test_momentum_of_sgd_is_read(tmp_path: Any) -> None:
         assert run("read", file, "--format", "json").document["job"]["optimizer"] == word
 
 
-SEEDS = range(18)
+SEEDS = range(40)
 
 
 def drawn(name: str, seed: int) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from tests.measured.compare import all_rows, unseen_rows
 from vramplan.catalog.runtimes import find_runtime
+from vramplan.engines import engine_of
 from vramplan.planner.bands import COMPILED, DOUBTED, MEASURED_SHARING, OUTSIDE, READ_SINCE, Margin
 from vramplan.replay.models import peaks_published
 from vramplan.results.listings import ErrorStats, ValidateRow
@@ -128,6 +129,7 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
     peak, job = row.result.peak, row.result.job
     streams = sum(part.bytes for part in row.result.overheads if part.name == "streams")
     parallel = job["parallel"]
+    engine = engine_of(find_runtime(row.runtime or "")[0].engine)
     split = max(parallel["tensor"], parallel["pipeline"], parallel["context"]) > 1
     sharing = parallel["sharding"] if parallel["data"] > 1 and not split else "none"
     return Run(
@@ -137,7 +139,7 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
         several=split or sharing not in ("none", "ddp"),
         is_compiled=bool(job["compile"]),
         is_doubted=_is_doubted(job, sharing) if doubted is None else doubted,
-        is_quantized=job["quantization"] is not None and find_runtime(row.runtime or "")[0].is_library,
+        is_quantized=job["quantization"] is not None and engine.is_library,
         held=peak.reserved_bytes if simulated else peak.allocated_bytes + streams,
         outside=peak.device_bytes - peak.reserved_bytes,
         predicted=peak.device_bytes,

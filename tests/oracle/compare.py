@@ -116,7 +116,7 @@ ROWS = {
     "sharded_spaces": 39,
     "state_spaces": 236,
     "short_convolutions": 255,
-    "met": 91,
+    "met": 92,
     "rounded": 50,
     "rounded_shared": 22,
     "torchtune_rounded": 19,
@@ -157,7 +157,7 @@ ROWS = {
     "speech": 37,
     "optimizers_more": 197,
     "optimizers_more_shared": 42,
-    "met_shared": 88,
+    "met_shared": 96,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)

@@ -46,14 +46,6 @@ def test_a_compiled_step_over_weights_of_few_bits_has_the_wider_of_two_at_each_e
 
 
 @pytest.mark.contract
-def test_a_doubt_widens_the_margin_of_few_bits_by_half_too() -> None:
-    found = bands.simulated(several=False, compiled=False, doubted=True, quantized=True)
-    times, of = bands.DOUBTED
-    assert found.below == -(-bands.ALONE_FEW_BITS.below * times // of)
-    assert found.above == -(-bands.ALONE_FEW_BITS.above * times // of)
-
-
-@pytest.mark.contract
 def test_the_range_of_an_answer_has_that_margin() -> None:
     peak = answer(build_job(FEW_BITS)).peak
     outside = peak.device_bytes - peak.reserved_bytes

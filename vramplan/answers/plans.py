@@ -233,6 +233,8 @@ def _ladder(winner: Plan, asked: AskedCombinations) -> tuple[Bought, ...]:
     found = [(words, asked.rung(one)) for words, one in rungs]
     if found[-1][1] is not None and found[-1][1].micro_batch_size != cell.micro_batch_size:
         found.append((f"--micro-batch {cell.micro_batch_size}", cell))
+    elif found[-1][1] is not None:
+        found[-1] = found[-1][0], cell  # the plan itself, whose allocator may have been simulated
     steps: list[Bought] = []
     old = None
     for words, at in found:

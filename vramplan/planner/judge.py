@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vramplan.engines import engine_of
 from vramplan.planner import on_demand
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
@@ -97,7 +98,7 @@ class Judge:
                 several=several,
                 compiled=job.compile,
                 doubted=bool(self.doubts),
-                quantized=job.quantization is not None and job.runtime.is_library,
+                quantized=job.quantization is not None and engine_of(job.runtime.engine).is_library,
             )
             self.simulated_margin = beside(margin, composed=composed)
         self.is_calibrated = is_calibrated(job, groups=self.groups_bytes > 0)

@@ -72,9 +72,6 @@ class ContextFigure(NamedTuple):
     context_bytes: int
 
 
-LIBRARIES = ("transformers", "unsloth")  # engines
-
-
 class Runtime(NamedTuple):
     """A training framework as a policy: what it does where the model and the job leave it open.
 
@@ -128,11 +125,6 @@ class Runtime(NamedTuple):
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
     checkpointing_settings: tuple[str, ...] | None = None  # strategies that it has a setting for; None: not known
     notes: Mapping[str, str] = MappingProxyType({})  # what its profile says of a field
-
-    @property
-    def is_library(self) -> bool:
-        """Whether programs of others call it, alone or as Unsloth patches it: how they load a model is theirs."""
-        return self.engine in LIBRARIES
 
     @property
     def last_with_own_layers(self) -> str:

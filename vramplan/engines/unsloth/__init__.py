@@ -5,6 +5,7 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="unsloth",
     own_code=True,
+    is_library=True,
     behaviour={
         "job": "vramplan.engines.unsloth.job:BEHAVIOUR",
         "settings": "vramplan.engines.unsloth.settings:BEHAVIOUR",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.four_norms import SandwichBlock
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, apply_rotary, repeat_kv
@@ -20,7 +21,6 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached, recomputable
-from vramplan.replay.models.sandwich import SandwichBlock
 from vramplan.replay.models.windows import masks_of_kinds
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
+from vramplan.replay.models.four_norms import SandwichBlock
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, apply_rotary
@@ -17,7 +18,6 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached
-from vramplan.replay.models.sandwich import SandwichBlock
 from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, reached_mask
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape

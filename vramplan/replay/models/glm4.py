@@ -8,8 +8,8 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import glm
+from vramplan.replay.models.four_norms import Norm, SandwichBlock
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE
-from vramplan.replay.models.sandwich import Norm, SandwichBlock
 
 
 class Block(SandwichBlock, glm.Block):
