@@ -70,6 +70,16 @@ def test_what_people_type_first_fits(model: str, gpu: str, keys: dict[str, Any])
     assert larger > peak or choose(full, Judge(full)).rung.schedule != choose(made, Judge(made)).rung.schedule
 
 
+@pytest.mark.parametrize("gpu", ["rtx-3060", "t4"])
+def test_8b_of_few_bits_is_tight_on_a_small_card_by_the_range_of_its_class(gpu: str) -> None:
+    """Its likely figure fits, and of nine of ten published runs the range of ALONE_FEW_BITS goes above the card."""
+    rank = {**QLORA, "adapter": {"kind": "lora", "rank": 16, "targets": ["all-linear"]}, "micro_batch_size": 1}
+    made = job("llama-3.1-8b", gpu, **rank)
+    rung = decide(made, closer_from=ALWAYS).choice.rung
+    assert rung.verdict == TIGHT
+    assert rung.peak.device < made.usable_bytes < rung.peak.high
+
+
 @pytest.mark.parametrize("given", ["auto", "bf16", "fsdp-bf16"])
 def test_fsdp_of_the_trainer_has_accelerates_policy(given: str) -> None:
     made = job("llama-3.1-8b", "a100-80gb", sequence_length=8192, precision=given, **FSDP)

@@ -81,7 +81,7 @@ def of_the_likeliest(decision: Decision) -> tuple[str, ...]:
     open_keys = [key for key in ("micro_batch_size", "activation_checkpointing") if getattr(job, key) is None]
     if not open_keys or choice.rung.verdict != TIGHT or not has_room(choice.rung, judge.usable_bytes):
         return ()
-    return ("no open choice surely fits: the plan is the one most likely to",)
+    return ("no open choice surely fits: the plan is the one most likely to fit",)
 
 
 def _of_masked_tokens(job: ResolvedJob) -> list[str]:
