@@ -76,7 +76,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
 
 
 def of_the_likeliest(decision: Decision) -> tuple[str, ...]:
-    """Of a tight run that leaves something open: that what was chosen is the likeliest to come through."""
+    """Of a tight run that leaves something open: that what was chosen is the likeliest to fit."""
     job, judge, choice = decision
     open_keys = [key for key in ("micro_batch_size", "activation_checkpointing") if getattr(job, key) is None]
     if not open_keys or choice.rung.verdict != TIGHT or not has_room(choice.rung, judge.usable_bytes):
@@ -127,7 +127,7 @@ def _choices(job: ResolvedJob, choice: Choice) -> list[Assumption]:
         elif rung.verdict == FITS:
             why = f"the least recomputation among {rows} that fits"
         else:
-            why = f"none of {rows} fits for certain; the smallest peak among them is the likeliest to"
+            why = f"none of {rows} fits for certain; the smallest peak among them is the likeliest to fit"
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:
         among = "that" if choice.accumulation.free else "that divides the global batch and"
@@ -136,7 +136,7 @@ def _choices(job: ResolvedJob, choice: Choice) -> list[Assumption]:
         elif rung.verdict == FITS:
             why = f"the largest {among} fits"
         else:
-            why = "none fits for certain; the smallest peak is the likeliest to"
+            why = "none fits for certain; the smallest peak is the likeliest to fit"
         made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
     return made
 

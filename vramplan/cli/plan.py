@@ -71,7 +71,7 @@ def plan(
     Everything else that is open is tried in every combination. What is shown is what `fit` answers; what a bound says
     is more than 10 % slower than the fastest is passed over (--within looks further).
     `--runtime all` tries every program that has the model.
-    It prints the fastest plan that fits for certain (the least complex within 5 %, which rates are off by), the simple
+    It prints the fastest plan that fits for certain (the least complex within 5 % of the highest rate), the simple
     one (within 10 %), those that nothing beats in both memory and rate, and what each choice of the fastest bought.
     With --emit it writes the fastest that the program has settings for.
 

@@ -83,7 +83,7 @@ def strategies_of(job: ResolvedJob) -> tuple[str, ...]:
 
 
 def best_rung(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Rung:
-    """A strategy at the largest exact micro-batch that fits, else at the one that is the likeliest to."""
+    """A strategy at the largest exact micro-batch that fits, else at the one that is the likeliest to fit."""
     if judge.waits_for_steps:
         return _piped_rung(judge, accumulation, strategy)
     if strategy == OPTIMAL:
@@ -121,7 +121,7 @@ def is_code(job: ResolvedJob, strategy: str) -> bool:
 
 
 def best_schedule(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Schedule:
-    """The exact schedule with the largest micro-batch that fits, else the one that is the likeliest to."""
+    """The exact schedule with the largest micro-batch that fits, else the one that is the likeliest to fit."""
     if accumulation.micro is not None:
         return accumulation.smallest()  # there is no other
     found = largest_schedule_within(judge, accumulation, strategy, judge.limits.high, certain=True)

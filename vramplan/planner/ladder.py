@@ -48,7 +48,7 @@ def climb(
     usable_bytes: int,
     seconds: Callable[[Rung], float | None],
 ) -> Choice:
-    """The best of what fits; else the smallest peak, which is the likeliest to; `pinned`: only that strategy.
+    """The best of what fits; else the smallest peak, which is the likeliest to fit; `pinned`: only that strategy.
 
     Of tight rungs one with room comes first: its likely figure is within the usable memory, and nothing else is short.
     `seconds` gives the time of a sample.

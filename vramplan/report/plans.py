@@ -22,7 +22,7 @@ from vramplan.version import __version__
 SHOWN = 8
 NONE_FITS = "no plan fits: `vramplan fit` with the same options says what is missing, and what would make it fit"
 LEGEND = (
-    "F the fastest: the least complex within 5 %, which rates are off by; S the simple one; * on the front: no other "
+    "F the fastest: the least complex within 5 % of the highest rate; S the simple one; * on the front: no other "
     "plan needs less memory and is as fast"
 )
 COMPOSED = ", ~ has techniques that were never traced together"
