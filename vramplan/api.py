@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, Unpack, overload
 from vramplan.answers.session import Session, opened
 from vramplan.errors import UsageError
 from vramplan.job import check_keys
-from vramplan.job.keys import JobFields, JobKeys, PathText
+from vramplan.job.given.keys import JobFields, JobKeys, PathText
 from vramplan.results import FitResult
 from vramplan.results.frozen import FrozenDict
 

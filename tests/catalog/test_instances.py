@@ -15,7 +15,7 @@ from vramplan.catalog.instances import instance_named, load_instances
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError
 from vramplan.job import build_any_job
-from vramplan.job.spelled import instance_of
+from vramplan.job.given.spelled import instance_of
 from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract

@@ -12,7 +12,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.families import internvl, llava_next, paligemma
 from vramplan.catalog.families.dinov2 import inside_width
 from vramplan.catalog.shapes import shape_from_fields
-from vramplan.job.losses import SMOOTHED_TASKS
+from vramplan.job.losses.loss import SMOOTHED_TASKS
 from vramplan.planner.checkpoints import segments_in
 from vramplan.replay.models.capable import (
     head_losses,

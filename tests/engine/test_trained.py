@@ -14,7 +14,7 @@ from tests.drawing import Drawn
 from tests.engine.examples import model
 from tests.engine.examples import setup as plain
 from tests.engine.trained_draws import frozen_words, trained_setups
-from vramplan.job.trained import feeds_head
+from vramplan.job.trained.resolve import feeds_head
 from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.models.modules import Segment

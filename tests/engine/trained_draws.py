@@ -6,9 +6,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tests.engine.draws import UNREAD_LAST, setups
-from vramplan.job.adapter_targets import known_targets
-from vramplan.job.quantized import loads_fp16
-from vramplan.job.trained import feeds_head
+from vramplan.job.trained.adapter_targets import known_targets
+from vramplan.job.trained.quantized import loads_fp16
+from vramplan.job.trained.resolve import feeds_head
 from vramplan.options.table import find
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.models.capable import keeps_fp32, takes_only_lora

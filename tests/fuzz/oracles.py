@@ -17,7 +17,7 @@ from vramplan.cli.runs.emit import files_of
 from vramplan.configs.writers import MODULES as WRITERS
 from vramplan.configs.writers import writer_of
 from vramplan.configs.writing import WrittenFiles
-from vramplan.job.cells import own_cells
+from vramplan.job.evidence.cells import own_cells
 from vramplan.job.length import OF_A_RUN
 from vramplan.options import table, words
 from vramplan.options.flags import arguments_of

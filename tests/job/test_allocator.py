@@ -10,7 +10,7 @@ import pytest
 from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.job.allocator import settings_of, text_of
+from vramplan.job.machine.allocator import settings_of, text_of
 from vramplan.planner.replays import Replays
 from vramplan.replay.caching.run import SimulatedRun
 from vramplan.results import FitResult

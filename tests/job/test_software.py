@@ -13,7 +13,7 @@ from tests.answers import answer
 from vramplan.catalog.runtimes import find_runtime_profile, list_runtimes
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.job.software import nearest_figure, version_of
+from vramplan.job.machine.software import nearest_figure, version_of
 from vramplan.results import FitResult
 from vramplan.values.machine import ContextFigure
 
@@ -62,7 +62,7 @@ def test_kernels_loaded_late_are_never_more_than_all_of_them() -> None:
     eager = ContextFigure("ampere", "2.1", "eager", 600)
     lazy = ContextFigure("ampere", "2.1", "lazy", 500)
     runtime = build_job({"model": "gpt2", "gpu": "a100"}).runtime._replace(contexts=(eager, lazy))
-    from vramplan.job.software import _size
+    from vramplan.job.machine.software import _size
 
     assert _size(runtime._replace(context_kernels_bytes=200), lazy)[0] == 600
     assert _size(runtime._replace(context_kernels_bytes=50), lazy)[0] == 550

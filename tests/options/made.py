@@ -74,7 +74,7 @@ SUBJECTS = ("model", "gpu")  # which every job has
 
 
 def keys() -> str:
-    """vramplan/job/keys.py: the keywords and the attributes of the API's `Job`."""
+    """vramplan/job/given/keys.py: the keywords and the attributes of the API's `Job`."""
     rows = sorted(table.inside().values(), key=lambda one: one.name not in SUBJECTS)  # those first, as people write
     given = [f"    {one.name}: {_given(one)}\n" for one in rows]
     kept = [f"    {one.name}: {_given(one, kept=True)}\n" for one in rows]
@@ -287,7 +287,7 @@ def _limits(option: Option) -> dict[str, Any]:
 
 MADE: dict[Path, Callable[[], str]] = {
     PACKAGE / "options" / "draft.py": draft,
-    PACKAGE / "job" / "keys.py": keys,
+    PACKAGE / "job" / "given" / "keys.py": keys,
     DOCS / "job-format.md": job_format,
     DOCS / "glossary.md": glossary.page,
     PACKAGE / "report" / "schemas" / "job-file.json": lambda: json.dumps(schema(), indent=2) + "\n",

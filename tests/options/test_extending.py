@@ -21,7 +21,7 @@ from vramplan.cli.app import app
 from vramplan.cli.completion import complete
 from vramplan.errors import InputError
 from vramplan.job import build_any_job, build_job, check_keys, job_to_dict
-from vramplan.job.read import read_job
+from vramplan.job.given.read import read_job
 from vramplan.job.resolver import Resolver
 from vramplan.job.runtime import take_defaults
 from vramplan.options import option, table

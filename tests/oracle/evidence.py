@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from tests.oracle.chosen import row_files
 from tests.oracle.compare import jobs
-from vramplan.job import trained
+from vramplan.job.trained import resolve as trained
 from vramplan.replay.techniques.vocabulary import techniques_of, traced_code
 from vramplan.values.job import ResolvedJob
 

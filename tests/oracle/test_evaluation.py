@@ -9,7 +9,7 @@ from tests.oracle.compare import setup_of
 from vramplan.catalog.config_classes import MODEL_TYPES, ModelType
 from vramplan.catalog.models import list_models
 from vramplan.job import build_job
-from vramplan.job.losses import SMOOTHED_TASKS
+from vramplan.job.losses.loss import SMOOTHED_TASKS
 from vramplan.replay.evaluation import evaluation, generation_bytes
 from vramplan.replay.models.capable import evaluates, generates
 from vramplan.replay.step import replay

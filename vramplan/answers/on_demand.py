@@ -8,7 +8,7 @@ from vramplan.engines import on_demand
 
 if TYPE_CHECKING:
     from vramplan.catalog.counting import parameters_of as parameters_of
-    from vramplan.job.allocator import text_of as text_of
+    from vramplan.job.machine.allocator import text_of as text_of
     from vramplan.planner.beside import exceeding as exceeding
     from vramplan.planner.devices import divided_by as divided_by
     from vramplan.planner.devices import is_shared as is_shared
@@ -36,7 +36,7 @@ MODULES = {
         "Allocator",
     ),
     "vramplan.catalog.counting": ("parameters_of",),
-    "vramplan.job.allocator": ("text_of",),
+    "vramplan.job.machine.allocator": ("text_of",),
     "vramplan.planner.beside": ("exceeding",),
     "vramplan.planner.devices": (
         "divided_by",

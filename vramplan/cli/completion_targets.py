@@ -9,7 +9,7 @@ from vramplan.catalog.counting import in_code
 from vramplan.catalog.models import find_model
 from vramplan.cli.completion_values import TypedLine
 from vramplan.errors import InputError
-from vramplan.job.adapter_targets import known_targets
+from vramplan.job.trained.adapter_targets import known_targets
 from vramplan.replay.techniques.adapters import ALL_LINEAR, leaf
 from vramplan.replay.techniques.trained import names_of
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vramplan.cli.runs.jobs import flat
-from vramplan.job.spelled import counted
+from vramplan.job.given.spelled import counted
 from vramplan.options import table, words
 from vramplan.results.reading import ReadJob
 

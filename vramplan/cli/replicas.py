@@ -33,7 +33,7 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
         gpus = by_name.get("gpus")
     of_gpu = None
     if gpu is not None:
-        of_gpu = named("vramplan.job.spelled:counted")(gpu.value)
+        of_gpu = named("vramplan.job.given.spelled:counted")(gpu.value)
     if gpus is None and per_node is None and of_gpu is None:
         raise UsageError("how many GPUs has a node?", key="--nodes", hint=f"--nodes {nodes} --gpus 8")
     counts = [(one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None]
@@ -54,7 +54,7 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
         option = f"--gpus {each // nodes}" if of_gpu is None else f"--gpu {each // nodes}x{of_gpu[1]}"
         say(f"note: {each} GPUs on each of {nodes} nodes, {nodes * each} in all; where {each} are all: {option}")
     rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not NODES]
-    if of_gpu is not None and gpu is not None and named("vramplan.job.spelled:instance_of")(gpu.value) is None:
+    if of_gpu is not None and gpu is not None and named("vramplan.job.given.spelled:instance_of")(gpu.value) is None:
         rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
     option = declared["--gpus"]
     rest.append(TypedOption(option, "--nodes", str(nodes * each // split), "--gpus"))
@@ -83,7 +83,7 @@ def tell(found: list[TypedOption]) -> None:
     ):
         return
     gpu = by_name.get("gpu")
-    if gpu is not None and named("vramplan.job.spelled:counted")(gpu.value) is not None:
+    if gpu is not None and named("vramplan.job.given.spelled:counted")(gpu.value) is not None:
         return
     replicas, *each = map(int, degrees)
     if replicas == 1 or prod(each) == 1:

@@ -244,9 +244,9 @@ class WordsReader:
     @staticmethod
     def names_a_gpu(word: str, *, behind: bool) -> bool:
         """Whether a word names a GPU, with their number or without; `behind` a model a size is one too."""
-        counted = named("vramplan.job.spelled:counted")(word)
+        counted = named("vramplan.job.given.spelled:counted")(word)
         name = word.strip() if counted is None else counted[1]
-        if behind and (named("vramplan.job.keyed:is_size")(name) or name.lower() == ALL):
+        if behind and (named("vramplan.job.given.keyed:is_size")(name) or name.lower() == ALL):
             return True
         called, rest = named("vramplan.catalog.locate:shipped_called"), name
         while (found := called("gpus", rest)) is None and (maker := MAKERS.match(rest)):

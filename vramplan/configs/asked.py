@@ -12,7 +12,8 @@ from typing import Any
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.page import Page
 from vramplan.errors import InputError, Problem, closest
-from vramplan.job import build_job, job_to_dict, parts
+from vramplan.job import build_job, job_to_dict
+from vramplan.job.trained import parts
 from vramplan.options import table
 from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.frozen import matches

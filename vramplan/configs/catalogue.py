@@ -10,7 +10,7 @@ from typing import Any
 from vramplan.catalog import model_names, models
 from vramplan.catalog.mirrors import mirror_of
 from vramplan.errors import InputError
-from vramplan.job.adapter_targets import layers_of
+from vramplan.job.trained.adapter_targets import layers_of
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.model import ModelShape
 

@@ -21,7 +21,7 @@ from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
-from vramplan.job.adapter_targets import is_of_all_experts, passed_over
+from vramplan.job.trained.adapter_targets import is_of_all_experts, passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 

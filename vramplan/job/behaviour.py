@@ -17,7 +17,7 @@ from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
-    from vramplan.job.cells import Cells
+    from vramplan.job.evidence.cells import Cells
     from vramplan.job.resolver import Resolver
     from vramplan.values.job import FakeQuantization, ResolvedJob
     from vramplan.values.machine import Gpu, Runtime

@@ -14,11 +14,11 @@ from vramplan.catalog.fields import Fields, Sink, ordered
 from vramplan.engines import imported
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.job import on_demand
-from vramplan.job.keyed import root_of
+from vramplan.job.given.keyed import root_of
+from vramplan.job.given.read import RawJob, read_job
+from vramplan.job.given.spelled import with_kind
 from vramplan.job.lookup import Catalog
-from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
-from vramplan.job.spelled import with_kind
 from vramplan.options import words
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose, own_cells
+from vramplan.job.evidence.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose, own_cells
 from vramplan.options import words
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO_STAGES, is_fsdp

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import engine_of, with_code_of
 from vramplan.job import on_demand
-from vramplan.job.attention import attention_of, within_window
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaled_halves, check_scaler
+from vramplan.job.evidence.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaled_halves, check_scaler
+from vramplan.job.given.read import RawJob
+from vramplan.job.inputs.sizes import devices_per_node_of, sequence_length_of
+from vramplan.job.kernels.attention import attention_of, within_window
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import cells_of, load_weights, precision_of
-from vramplan.job.read import RawJob
 from vramplan.job.resolver import Resolver
-from vramplan.job.sizes import devices_per_node_of, sequence_length_of
-from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
+from vramplan.job.stepping.optimizer import check_clipping, optimizer_of, steps_in_backward
 from vramplan.job.whole import as_given, has_a_state_space, is_special, tell_of_the_model, warn
 from vramplan.options import words
 from vramplan.replay.models import is_in_transformers, ladder_of, no_code_for

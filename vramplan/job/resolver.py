@@ -10,8 +10,8 @@ from vramplan.catalog.config_classes import MODEL_TYPES, type_of
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job.counts import parameter_count
+from vramplan.job.given.read import RawJob
 from vramplan.job.lookup import Catalog, gpu_from_mapping
-from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.options.spellings import OTHER_RUNTIMES, bare
 from vramplan.units import format_gib
@@ -225,7 +225,7 @@ class Resolver:
         return gpu
 
     def usable(self, gpu: Gpu) -> Gpu:
-        """Check what is held back from the card; what is free on it now is settled before (vramplan/job/free.py)."""
+        """Check what is held back from the card; what is free on it is settled before (`machine/free.py`)."""
         free = self.raw.gpu_free_bytes
         if self.raw.reserve_bytes >= (gpu.capacity_bytes if free is None else free):
             of = f"{format_gib(gpu.capacity_bytes)} of {gpu.name}"

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_HALVES
-from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
+from vramplan.job.evidence.cells import FSDP_HALVES
+from vramplan.job.inputs.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
 from vramplan.options.option import Option
 from vramplan.options.words import HALVES

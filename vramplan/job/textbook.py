@@ -13,14 +13,14 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink
-from vramplan.job.cells import own_cells
 from vramplan.job.counts import parameter_count
+from vramplan.job.evidence.cells import own_cells
+from vramplan.job.given.read import RawJob, read_job
+from vramplan.job.inputs.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import precision_of
-from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
 from vramplan.job.resolver import Resolver
-from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
 from vramplan.units import format_gib
 from vramplan.values.job import MAX_UTILIZATION, ResolvedJob

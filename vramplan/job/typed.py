@@ -11,11 +11,11 @@ from vramplan.catalog.document import Entry, Scalar
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.errors import InputError, Problem
 from vramplan.job.echo import job_to_dict
-from vramplan.job.keyed import root_of
+from vramplan.job.given.keyed import root_of
+from vramplan.job.given.read import read_job
+from vramplan.job.given.spelled import counted, replica, whole_in, with_kind
 from vramplan.job.lookup import Catalog
-from vramplan.job.read import read_job
 from vramplan.job.resolve import resolve
-from vramplan.job.spelled import counted, replica, whole_in, with_kind
 from vramplan.options import table
 from vramplan.options.flags import flags_of
 from vramplan.values.job import ResolvedJob

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from vramplan.job import on_demand
-from vramplan.job.keyed import sold_as
-from vramplan.job.read import RawJob
+from vramplan.job.given.keyed import sold_as
+from vramplan.job.given.read import RawJob
 from vramplan.job.resolver import Resolver
 from vramplan.options.option import FLAG
 from vramplan.options.table import TABLE

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from vramplan.errors import UsageError
-from vramplan.job.allocator import ESTIMATE, SIMULATE, BadSetting, settings_of
+from vramplan.job.machine.allocator import ESTIMATE, SIMULATE, BadSetting, settings_of
 from vramplan.values.allocator import DEFAULT, Settings
 from vramplan.values.job import ResolvedJob
 

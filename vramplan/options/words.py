@@ -88,7 +88,7 @@ LOW_RANK_OPTIMIZERS = (
 ADAM_MINI = "adam-mini"
 PRODIGY = "prodigy"
 MINDS_WEIGHTS = (*WITHOUT_BF16, "adalomo", PRODIGY)
-"""Those that do not step every weight: vramplan/job/step_kernels.py."""
+"""Those that do not step every weight: vramplan/job/stepping/step_kernels.py."""
 LOMO, ADALOMO = STEPPED_IN_BACKWARD = ("lomo", "adalomo")  # which have no other step than that of their hooks
 OPTIMIZERS = (
     *(*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, *STEPPED_IN_BACKWARD, *LOW_RANK_OPTIMIZERS),

@@ -21,7 +21,7 @@ from vramplan.cli.save import check_picture, save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job, read_job_file
-from vramplan.job.spelled import counted
+from vramplan.job.given.spelled import counted
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
 from vramplan.options.words import EVERY_GPU, SPLITS

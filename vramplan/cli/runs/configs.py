@@ -24,7 +24,7 @@ from vramplan.configs.reading import JSON, YAML, Wanted, form_of, settings
 from vramplan.configs.registry import recognised
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
-from vramplan.job.keyed import root_of
+from vramplan.job.given.keyed import root_of
 from vramplan.job.lookup import Catalog
 from vramplan.options import table
 from vramplan.results import FitResult

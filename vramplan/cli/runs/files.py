@@ -25,7 +25,7 @@ from vramplan.cli.output import GATE_FORMATS, emit, output, say
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import JobEntry, read_job_file
-from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.job.machine.allocator import BadSetting, settings_of
 from vramplan.report.numbers import count
 from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, CheckSummary, ValidateRow

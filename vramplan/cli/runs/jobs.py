@@ -14,7 +14,7 @@ from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.errors import UsageError
 from vramplan.job import JobEntry, build_any_job, build_job, read_one_job
-from vramplan.job.spelled import counted
+from vramplan.job.given.spelled import counted
 from vramplan.options import table
 from vramplan.planner.decision import ALWAYS
 from vramplan.results import FitResult

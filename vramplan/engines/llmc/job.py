@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.engines.llmc.model import ROW_MULTIPLE, padded_vocabulary, parameters, weights
-from vramplan.job.accepted import refuse
 from vramplan.job.behaviour import LEAVE, JobBehaviour
+from vramplan.job.evidence.accepted import refuse
 from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, ZERO1, Sharded

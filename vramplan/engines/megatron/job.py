@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import LEAVE, JobBehaviour
-from vramplan.job.float8 import told_of_gpu
-from vramplan.job.fsdp import refuse_fsdp_keys
+from vramplan.job.devices.fsdp import refuse_fsdp_keys
+from vramplan.job.kernels.float8 import told_of_gpu
 from vramplan.options import words
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import (

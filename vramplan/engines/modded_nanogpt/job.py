@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.errors import InputError, Problem
 from vramplan.job.behaviour import LEAVE, JobBehaviour
-from vramplan.job.cells import Cells
+from vramplan.job.evidence.cells import Cells
 from vramplan.replay.operators.flex_attention import BLOCK, is_whole
 from vramplan.values.job import ResolvedJob
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour
-from vramplan.job.cells import FSDP_FP8
+from vramplan.job.evidence.cells import FSDP_FP8
 from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, Split, is_fsdp
 
 if TYPE_CHECKING:

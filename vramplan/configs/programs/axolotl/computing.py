@@ -12,7 +12,7 @@ from vramplan.configs.programs import sampling, trainer
 from vramplan.configs.programs.axolotl.keys import BEFORE_OWN_FSDP2
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.errors import near_matches
-from vramplan.job.parts import matches_weight
+from vramplan.job.trained.parts import matches_weight
 from vramplan.replay.models.capable import only_kernel_of
 from vramplan.replay.models.liger import NORM, patch_of
 from vramplan.values.model import ModelShape

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from vramplan.job.adapter_targets import ATTENTION_MODULES, FEEDFORWARD, FEEDFORWARD_MODULES, layers_of
+from vramplan.job.trained.adapter_targets import ATTENTION_MODULES, FEEDFORWARD, FEEDFORWARD_MODULES, layers_of
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.model import ModelShape

@@ -1,0 +1,1 @@
+"""What a job's devices share, split and keep on the host."""

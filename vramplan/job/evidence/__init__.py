@@ -1,0 +1,1 @@
+"""What a training program takes, and which combinations have been traced."""

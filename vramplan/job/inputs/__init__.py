@@ -1,0 +1,1 @@
+"""What a step is given: lengths of sequences, images, sounds, padding and packing."""

@@ -1,0 +1,1 @@
+"""Which kernels a job runs: attention, fused layers, compiled graphs, fp8."""

@@ -1,0 +1,1 @@
+"""What a job trains: frozen parts, adapters, quantized weights, a few blocks at a time."""
