@@ -14,7 +14,7 @@ from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import Objective, inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, SCORED, Recipe, Segment, Slice
-from vramplan.replay.models.parts import block_kinds, blocks_are_alike
+from vramplan.replay.models.parts import block_kinds, blocks_are_alike, counts_blocks
 from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.recorder import Node, Tape, rounded
@@ -77,7 +77,7 @@ def order_of(
 def _repeats(recipe: Recipe, trained: Trained) -> bool:
     """Whether every block is as the others, so that few of them tell of all."""
     shape = recipe.shape
-    if len(shape.stacks) != 1 or recipe.slice != Slice() or len(set(block_kinds(shape))) != 1:
+    if counts_blocks(shape.family) or len(shape.stacks) != 1 or recipe.slice != Slice() or len(set(block_kinds(shape))) != 1:
         return False
     if len({trained.block(number) for number in range(shape.layers)}) != 1:
         return False

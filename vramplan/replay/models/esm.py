@@ -110,6 +110,7 @@ class Esm:
     """EsmForMaskedLM or EsmForSequenceClassification, with its loss."""
 
     both_sides = True
+    counts_blocks = True  # the head for contacts
     block_lists = ("layer",)
     selective = SELECTIVE
     takes_padding = True

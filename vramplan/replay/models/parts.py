@@ -114,6 +114,11 @@ def has_equal_blocks(name: str) -> bool:
     return getattr(family(name), "equal_blocks", True) is not False
 
 
+def counts_blocks(name: str) -> bool:
+    """Whether a weight outside the blocks is as large as there are blocks: `counts_blocks = True`."""
+    return getattr(family(name), "counts_blocks", False) is True
+
+
 def block_kinds(shape: ModelShape) -> tuple[object, ...]:
     """The kind of each block: blocks of one kind hold the same shared tensors (`block_kind` of the family)."""
     kind = getattr(family(shape.family), "block_kind", None)
