@@ -170,6 +170,19 @@ def test_what_fit_recommends_passes_a_gate(tmp_path: Path) -> None:
     assert (row["status"], row["verdict"]) == ("pass", "fits")
 
 
+def test_of_a_pipeline_a_smaller_micro_batch_is_looked_at_where_the_estimate_was_too_low() -> None:
+    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100-80gb", "runtime": "megatron"}
+    keys |= {"parallel": {"pipeline": 2}, "activation_checkpointing": "none", "sequence_length": 512}
+
+    def at(micro: int) -> str:
+        return fit(**keys, micro_batch_size=micro, gradient_accumulation_steps=240 // micro).verdict
+
+    assert fit(**keys, micro_batch_size=60, gradient_accumulation_steps=4, allocator="estimate").verdict == "fits"
+    found = fit(**keys, global_batch_size=240)
+    assert (found.verdict, found.recommended.micro_batch_size) == ("fits", 48)
+    assert (at(48), at(60)) == ("fits", "tight")
+
+
 def test_a_run_that_gives_memory_back_once_lasts() -> None:
     keys = {"model": "llama-3.2-1b", "gpu": "a100", "micro_batch_size": 4, "gradient_accumulation_steps": 1}
     job = build_job(keys | {"activation_checkpointing": "none"})

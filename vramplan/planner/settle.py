@@ -76,8 +76,8 @@ def _turn(rung: Rung, expected: Rung) -> tuple[int, tuple[float, int, bool, bool
 
 
 def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung, *, surely: bool) -> Rung:
-    if judge.waits_for_steps:  # each number of steps is another pipeline: what the estimate chose is looked at
-        return _at(judge.at_steps(rung.schedule.gradient_accumulation_steps), rung, rung.schedule)
+    if judge.waits_for_steps:
+        return _piped(judge, accumulation, rung, surely=surely)
     if rung.strategy == OPTIMAL or accumulation.micro is not None:
         return _at(judge, rung, rung.schedule)
     if _replays_each(judge, rung):  # and one that the estimate calls certain most often is
@@ -92,6 +92,27 @@ def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung, *, surely:
     smallest = _at(judge, rung, accumulation.smallest())
     likeliest = _at(judge, rung, likeliest_schedule(judge, accumulation, rung.strategy))
     return likeliest if likeliest.peak.device <= smallest.peak.device else smallest
+
+
+def _piped(judge: Judge, accumulation: OpenSchedules, rung: Rung, *, surely: bool) -> Rung:
+    """The same where each number of steps is another pipeline: what the estimate chose, else a smaller micro-batch.
+
+    An estimate that is too low leaves few of them out, so the largest comes first, once the smallest is known to fit.
+    """
+
+    def at(schedule: Schedule) -> Rung:
+        return _at(judge.at_steps(schedule.gradient_accumulation_steps), rung, schedule)
+
+    found = at(rung.schedule)
+    smaller = [one for one in accumulation.schedules() if one.micro_batch_size < rung.schedule.micro_batch_size]
+    if found.verdict == FITS or accumulation.micro is not None or not smaller:
+        return found
+    smallest = at(smaller[-1])
+    if smallest.verdict == FITS:
+        return next((one for one in map(at, smaller[:-1]) if one.verdict == FITS), smallest)
+    if surely:
+        return rung._replace(verdict=DOES_NOT_FIT)
+    return found if found.peak.device <= smallest.peak.device else smallest
 
 
 def _at(judge: Judge, rung: Rung, schedule: Schedule) -> Rung:

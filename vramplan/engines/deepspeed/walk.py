@@ -77,7 +77,9 @@ def order_of(
 def _repeats(recipe: Recipe, trained: Trained) -> bool:
     """Whether every block is as the others, so that few of them tell of all."""
     shape = recipe.shape
-    if counts_blocks(shape.family) or len(shape.stacks) != 1 or recipe.slice != Slice() or len(set(block_kinds(shape))) != 1:
+    if counts_blocks(shape.family) or recipe.slice != Slice():
+        return False
+    if len(shape.stacks) != 1 or len(set(block_kinds(shape))) != 1:
         return False
     if len({trained.block(number) for number in range(shape.layers)}) != 1:
         return False
