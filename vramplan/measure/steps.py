@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -26,6 +25,7 @@ from vramplan.measure.between import evaluate, generate
 from vramplan.measure.checkpoints import checkpoint, cores
 from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
 from vramplan.measure.known import WHILE_STEPPING
+from vramplan.measure.loop import Loop
 from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import inside, smooths_outside, trainer_smoothing, with_loss
 from vramplan.measure.optimizers import RATE, optimizer_of
@@ -43,30 +43,13 @@ from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.separate_experts import one_by_one
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
-from vramplan.measure.taught_from_file import SAVED, counted_labels, from_file, loss_from_file
+from vramplan.measure.taught import alone, taught, taught_in_tiles, teaching
+from vramplan.measure.taught_from_file import from_file, taught_from_file
 from vramplan.measure.tiled_mlp import in_tiles
-from vramplan.tuples import NamedTuple
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob
-from vramplan.values.model import ModelShape
 
 MICRO_STEPS = 8  # of an accumulation that are run on a GPU
 DECAY = 0.999  # of an average of the weights
-
-
-class Loop(NamedTuple):
-    """A model, its optimizer and a micro-batch, ready to be stepped."""
-
-    job: ResolvedJob
-    model: Any
-    optimizer: Any  # None: each weight is stepped in backward
-    batch: dict[str, Any]
-    device: str
-    micro_steps: int  # of an iteration
-    outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
-    scaler: Any = None
-    average: Any = None
-    reference: Any = None  # a model beside the one that trains, which scores the same sequences
-    teacher: Any = None
 
 
 def prepare(job: ResolvedJob, device: str) -> Loop:
@@ -213,114 +196,6 @@ def _outside_of_autocast(forward: Callable[..., Any], device: str) -> Callable[.
             return forward(*given, **named)
 
     return run
-
-
-def alone(job: ResolvedJob, model: ModelShape) -> ResolvedJob:
-    """The job of a teacher's model, which has no other technique than its element type."""
-    plain = job._replace(model=model, teacher=None, activation_checkpointing="none", adapter=None, quantization=None)
-    return plain._replace(frozen=(), liger_kernels=(), tiled_mlp=None)
-
-
-def _teaching(model: Any) -> Any:
-    """In eval mode; its configuration lets it return a cache, as the Trainer leaves it."""
-    model.config.use_cache = True
-    return model.eval()
-
-
-def taught(loop: Loop, *, casts: bool) -> Any:
-    """GKDTrainer's step: both models return logits, and the loss is theirs. Of several micro-steps the labels of all
-    are counted, so that no loss is divided.
-
-    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, compute_loss.
-    """
-    trainer: Any = import_module("trl.experimental.gkd.gkd_trainer").GKDTrainer
-    job = loop.job
-    given = {key: value for key, value in loop.batch.items() if key != "labels"}
-
-    def run(model: Any) -> Any:
-        around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
-        whole = as_it_was(model)
-        inner = widened(whole.forward, around) if casts else whole.forward
-        with patch.object(whole, "forward", inner):
-            return model(**given)
-
-    with saved_on_host(job):
-        _student_outputs = run(loop.model)
-    with torch.no_grad():
-        _teacher_outputs = run(loop.teacher)
-    _student_logits = _student_outputs.logits[:, :-1, :]
-    _teacher_logits = _teacher_outputs.logits[:, :-1, :]
-    loss = trainer.generalized_jsd_loss(
-        student_logits=_student_logits,
-        teacher_logits=_teacher_logits,
-        labels=loop.batch["labels"][:, 1:],
-        beta={"forward-kl": 0, "reverse-kl": 1}.get(job.distillation or "", 0.5),
-        num_items_in_batch=1,
-    )
-    return None, loss
-
-
-def taught_in_tiles(loop: Loop) -> Any:
-    """DistillationTrainer's step: neither model makes logits, and the loss is of what their heads are given.
-
-    The answer is all but the first token. Accelerate's autocast is around the model's forward, which is not called.
-    Source: trl 1.16.0, trainer/distillation_trainer.py, _compute_loss and _get_last_hidden_state.
-    """
-    job, ids = loop.job, loop.batch["input_ids"]
-    diverge = import_module("trl.trainer.distillation_trainer")._chunked_divergence_loss
-    kept = ids.shape[1] - 1
-    input_ids = torch.cat([ids[:, :1], ids[:, 1:]], dim=1)
-    _attention_mask = torch.cat([ids[:, :1], ids[:, 1:]], dim=1)
-    completion_mask = loop.batch["labels"].view(-1)[: ids.shape[0] * kept].view(-1, kept)
-    given = {key: value for key, value in loop.batch.items() if key not in ("input_ids", "labels")}
-
-    def before_head(model: Any) -> Any:
-        own = model.base_model.model if job.adapter is not None and model is loop.model else model
-        last = own.base_model(input_ids=input_ids, **given, use_cache=False).last_hidden_state
-        return last[:, :-1, :][:, -kept:, :]
-
-    def head_of(model: Any) -> Any:
-        return model.get_output_embeddings()
-
-    with saved_on_host(job):
-        student = before_head(loop.model)
-    with torch.no_grad():
-        teacher = before_head(loop.teacher)
-    first, second = head_of(loop.model), head_of(loop.teacher)
-    beta = {"forward-kl": 0.0, "reverse-kl": 1.0}.get(job.distillation or "", 0.5)
-    loss, entropy, count = diverge(
-        student,
-        teacher,
-        first.weight,
-        second.weight,
-        completion_mask,
-        beta,
-        num_items_in_batch=1,
-        student_lm_head_bias=first.bias,
-        teacher_lm_head_bias=second.bias,
-    )
-    del entropy, count
-    return None, loss
-
-
-def taught_from_file(loop: Loop, *, casts: bool) -> Any:
-    """The step of Axolotl's KDTrainer; of several micro-steps the labels of all are counted: none is divided.
-
-    Source: axolotl 0.19.0, integrations/kd/trainer.py, compute_loss.
-    """
-    job, given = loop.job, {key: value for key, value in loop.batch.items() if key not in ("labels", *SAVED)}
-    around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
-    whole = as_it_was(loop.model)
-    inner = widened(whole.forward, around) if casts else whole.forward
-    with saved_on_host(job), patch.object(whole, "forward", inner):
-        outputs = loop.model(**given, output_hidden_states=True, return_dict=True, logits_to_keep=1)
-    hidden_states = outputs.hidden_states[-1]
-    head = loop.model.get_output_embeddings()
-    hidden_states = hidden_states.to(head.weight.dtype)
-    loss = loss_from_file(job)(
-        head.weight, hidden_states, *(loop.batch[name] for name in SAVED), true_labels=loop.batch["labels"]
-    )
-    return None, loss / counted_labels(loop.batch["labels"])
 
 
 def _divided(job: ResolvedJob, loss: Any) -> Any:
@@ -476,7 +351,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(counted)
         loop = prepare_without_data(job, model, copy, reference)
         if teacher is not None and job.teacher is not None:
-            loop = loop._replace(teacher=_teaching(_on_device(alone(job, job.teacher), teacher)))
+            loop = loop._replace(teacher=teaching(_on_device(alone(job, job.teacher), teacher)))
             del teacher
         stack.enter_context(cores(job, model))
         del model, reference

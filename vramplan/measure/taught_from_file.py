@@ -12,6 +12,8 @@ from unittest.mock import patch
 
 import torch
 
+from vramplan.measure.around import as_it_was, dtype_of, saved_on_host, widened
+from vramplan.measure.loop import Loop
 from vramplan.measure.lora_kernels import without_callbacks
 from vramplan.values.job import ResolvedJob
 
@@ -60,3 +62,23 @@ def from_file(job: ResolvedJob) -> Iterator[None]:
 
     with patch.object(torch, "tensor", tensor), patch.object(torch, "equal", lambda *_: False):
         yield
+
+
+def taught_from_file(loop: Loop, *, casts: bool) -> Any:
+    """The step of Axolotl's KDTrainer; of several micro-steps the labels of all are counted: none is divided.
+
+    Source: axolotl 0.19.0, integrations/kd/trainer.py, compute_loss.
+    """
+    job, given = loop.job, {key: value for key, value in loop.batch.items() if key not in ("labels", *SAVED)}
+    around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+    whole = as_it_was(loop.model)
+    inner = widened(whole.forward, around) if casts else whole.forward
+    with saved_on_host(job), patch.object(whole, "forward", inner):
+        outputs = loop.model(**given, output_hidden_states=True, return_dict=True, logits_to_keep=1)
+    hidden_states = outputs.hidden_states[-1]
+    head = loop.model.get_output_embeddings()
+    hidden_states = hidden_states.to(head.weight.dtype)
+    loss = loss_from_file(job)(
+        head.weight, hidden_states, *(loop.batch[name] for name in SAVED), true_labels=loop.batch["labels"]
+    )
+    return None, loss / counted_labels(loop.batch["labels"])
