@@ -29,7 +29,7 @@ REGISTRIES = (
     "measure/apart.py",  # Transformers is a package here
     "measure/here.py",
     "planner/time/fitted.py",  # the runs that a constant was fitted from
-    "cli/meant.py",  # options of other programs
+    "cli/hints.py",  # options of other programs
 )
 FILES = [
     file

@@ -30,7 +30,7 @@ def job(**keys: Any) -> ResolvedJob:
 
 def test_every_instance_has_a_gpu_of_the_catalogue_and_a_source_and_is_found_by_its_name() -> None:
     clouds = locate.load_all("instances", (), load_instances)
-    assert {one.name for one in clouds} == {"aws", "azure", "gcp"}
+    assert {one.name for one in clouds} == {"aws", "azure", "gcp", "lambda", "nvidia"}
     for cloud in clouds:
         for name, field in cloud.fields.items():
             assert field.source is not None
@@ -56,6 +56,12 @@ def test_the_rent_of_sagemaker_is_not_that_of_ec2() -> None:
         ("g5.12xlarge", "a10g", 4),
         ("g6e.xlarge", "l40s", 1),
         ("a2-highgpu-4g", "a100-40gb", 4),
+        ("g2-standard-48", "l4", 4),
+        ("a3-ultragpu-8g", "h200", 8),
+        ("gpu_8x_a100_80gb_sxm4", "a100-80gb", 8),
+        ("NVIDIA DGX H100", "h100-80gb", 8),
+        ("2xdgx-h200", "h200", 16),
+        ("standard nd96asr v4", "a100-40gb", 8),
         ("Standard_ND96isr_H100_v5", "h100-80gb", 8),
         ("nd96isr_h100_v5", "h100-80gb", 8),
         ("ml.p4d.24xlarge", "a100-40gb", 8),
@@ -126,7 +132,7 @@ def test_the_card_of_an_instance_is_named_where_no_machine_is_meant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("p5.49xlarge", "an AWS instance"), ("a4-highgpu-8g", "Google Cloud"), ("nc6s_v3", "Azure")]
+    ("name", "hint"), [("p5.49xlarge", "an AWS instance"), ("a4-ultragpu-8g", "Google Cloud"), ("nc6s_v3", "Azure")]
 )
 def test_what_no_profile_has_leads_to_the_gpu(name: str, hint: str) -> None:
     ran = run("fit", "gpt2", "-g", name)

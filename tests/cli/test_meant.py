@@ -91,7 +91,7 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("plan", "gpt2", "-g", "v100", "--svg", "x.png"), "name it x.svg"),
         (("compare", "gpt2", "t4,v100", "--svg", "no/x.svg"), "cannot write 'no/x.svg'"),
         (("fit", "--params", "7B", "-g", "v100"), "--model 7B --runtime textbook"),
-        (("help", "fit"), "vramplan fit --help"),
+        (("help", "fti"), "vramplan fit --help"),
         (("version",), "--version prints it"),
         (("list", "gpus"), "did you mean gpus?"),
         (("list", "models"), "did you mean models?"),
@@ -299,3 +299,84 @@ def test_what_qlora_leaves_open_is_told_of_the_quantization() -> None:
     words = ("fit", "gpt2", "t4", "--micro-batch", "1", "--seq", "64", "--qlora", "--print", "assumptions")
     assert '{"key":"quantization","value":"nf4","why":"qlora: QLoRA' in run(*words).out
     assert "with double quantization" not in run(*words, "--quantization", "nf4-double").out
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (("fit", "gpt2", "t4", "--fail-if", "tight"), "4 with --strict"),
+        (("check", "jobs.yaml", "--max-utilization", "90%"), "--reserve"),
+        (("fit", "gpt2", "t4", "--why"), "`vramplan explain` with the same options"),
+        (("fit", "gpt2", "t4", "--max-gpus", "8"), "`vramplan scale -m M -g G --to 64`"),
+        (("fit", "qwen2.5-1.5b", "t4", "--grpo", "--max-completion-length", "1024"), "a prompt with its completion"),
+        (("fit", "qwen2.5-vl-7b", "l4", "--max-pixels", "1003520"), "--image-size N"),
+        (("explain", "gpt2", "t4", "--what", "logits"), "--tensor NAME"),
+        (("fit", "bge-m3", "l4", "--loss", "contrastive"), "a pair of texts counts as two"),
+        (("fit", "vit-large", "t4", "--image-size", "384"), "a model made for 384 pixels"),
+        (("fit", "gpt2", "dgx-a100", "--fsdp"), "did you mean 8xa100?"),
+        (("checkpoints", "gpt2", "t4", "--lora"), "vramplan compare --checkpointing none,full"),
+        (("completion", "zsh"), "--install-completion"),
+        (("largest-model", "--gpu", "t4"), "vramplan compare -m A,B,C -g G"),
+        (("llama3", "4090", "--qlora"), "did you mean vramplan fit llama3 4090 --qlora?"),
+        (("my-org/my-llama", "t4"), "did you mean vramplan fit my-org/my-llama t4?"),
+    ],
+)
+def test_what_people_wish_for_leads_somewhere(words: tuple[str, ...], right: str) -> None:
+    ran = run(*words)
+    assert (ran.code, ran.out, ran.err.count("error:")) == (2, "", 1)
+    assert right in ran.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("-m", "gpt2", "-g", "4090", "x2"), ("-m", "gpt2", "-g", "2x4090")),
+        (("gpt2", "4090 x 2"), ("gpt2", "2x4090")),
+        (("gpt2", "Kaggle T4 x2"), ("gpt2", "2xt4")),
+        (("gpt2", "colab-t4", "--csv"), ("gpt2", "t4", "--format", "csv")),
+        (("gpt2", "t4", "--md"), ("gpt2", "t4", "--format", "markdown")),
+        (
+            ("flan-t5-small", "t4", "--src-len", "64", "--tgt-len", "16"),
+            ("flan-t5-small", "t4", "--seq", "64", "--target-length", "16"),
+        ),
+        (("gpt2", "t4", "--task", "seq_cls"), ("gpt2", "t4", "--loss", "classification")),
+        (("llama-3.2-1b", "a100", "--task", "reward"), ("llama-3.2-1b", "a100", "--loss", "reward")),
+        (
+            ("gpt2", "2xl4", "--deepspeed", "zero2_offload"),
+            ("gpt2", "2xl4", "--zero", "2", "--offload", "optimizer,gradients"),
+        ),
+        (
+            ("gpt2", "2xl4", "--sharding", "zero3+offload"),
+            ("gpt2", "2xl4", "--zero", "3", "--offload", "parameters,gradients,optimizer"),
+        ),
+        (("gpt2", "t4", "--gpus", "?"), ("gpt2", "t4", "--gpus", "auto")),
+    ],
+)
+def test_other_words_are_the_same_run(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    first, second = run("fit", *typed), run("fit", *meant)
+    assert (first.code, first.out.partition("assumed")[0]) == (second.code, second.out.partition("assumed")[0])
+    assert first.code == 0
+
+
+def test_help_and_a_command_is_its_help() -> None:
+    assert run("help", "scale").out == run("scale", "--help").out
+
+
+def test_a_job_without_a_file_is_told_where_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("model: gpt2\ngpu: t4\n")
+    assert "a job stands in a job file" in run("fit", str(path)).err
+
+
+def test_as_many_prices_as_gpus_belong_to_them() -> None:
+    rows = run("compare", "gpt2", "t4,l4", "--price", "0.5,0.8", "--tokens", "1M", "--format", "json").document["cells"]
+    assert [(row["options"], float(row["usd_per_hour"])) for row in rows] == [
+        ({"gpu": "t4"}, 0.5),
+        ({"gpu": "l4"}, 0.8),
+    ]
+    four = run("compare", "gpt2", "t4,l4", "--price", "1,2,3", "--tokens", "1M", "--format", "json").document["cells"]
+    assert len(four) == 6
+
+
+def test_the_last_number_of_gpus_has_other_names() -> None:
+    assert run("scale", "gpt2", "t4", "--max-gpus", "2").out == run("scale", "gpt2", "t4", "--to", "2").out

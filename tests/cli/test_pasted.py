@@ -79,10 +79,22 @@ def test_read_takes_a_pasted_command(tmp_path: Path) -> None:
     assert run("read", str(script), "--print", "job.adapter.kind,job.sequence_length").out == ran.out
 
 
-def test_what_is_left_open_is_given_by_one_line() -> None:
+def test_what_is_left_open_is_given_by_one_line(tmp_path: Path) -> None:
     command = "deepspeed --num_gpus 2 train.py --model_name_or_path google-bert/bert-base-uncased --fp16 --use_peft"
     ran = run("fit", "v100", command, "--gpus", "2")
-    assert "all of them: --seq 512 --rank 16" in ran.err  # BERT has positions for 512 tokens
+    assert "(--rank 16)" in ran.err
+    script = tmp_path / "train.sh"
+    script.write_text(f"{command}\n")  # BERT has positions for 512 tokens, and a gate assumes nothing
+    assert "all of them: --seq 512 --rank 16" in run("check", str(script), "--gpu", "v100").err
+
+
+def test_a_length_that_no_file_says_is_assumed_and_said() -> None:
+    command = "torchrun --nproc_per_node 2 train.py --model_name_or_path google-bert/bert-base-uncased --fp16"
+    ran = run("fit", "v100", command, "--micro-batch", "1")
+    assert "left open (the script's, or the data's): 512 tokens are assumed (--seq N)" in ran.err
+    assert (ran.code, "512 tokens" in ran.out) == (0, True)
+    assert "leaves sequence_length open" in run("fit", "v100", f"{command} --max_length $LONG").err
+    assert "assumed (--seq" not in run("fit", "v100", command, "--micro-batch", "1", "--seq", "128").err
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from vramplan.results.time import Time
 
 
-MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the fewest devices
+MAX = "max"  # a value that asks for the largest one
+FEWEST = ("auto", "?", "any", "min", "minimum", "fewest", "how-many")  # numbers of devices that ask for the fewest
 SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -118,7 +119,9 @@ def asks_for_itself(keys: Mapping[str, Any]) -> bool:
     """Whether a value asks to be solved for: `max`, or `auto` devices."""
     inside = [part for part in keys.values() if isinstance(part, Mapping)]
     values = [*keys.items(), *(item for part in inside for item in part.items())]
-    return any(value.lower() == (AUTO if key == "data" else MAX) for key, value in values if isinstance(value, str))
+    return any(
+        value.lower() in (FEWEST if key == "data" else (MAX,)) for key, value in values if isinstance(value, str)
+    )
 
 
 def answer(

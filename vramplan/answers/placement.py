@@ -52,7 +52,8 @@ def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> Placemen
         raise UsageError(message, key="checkpoint_reentrant", hint=hint)
     if not trains_all(job):
         key = "adapter" if job.adapter is not None else "frozen"
-        raise UsageError("placements are modelled only where every weight is trained", key=key)
+        hint = "vramplan compare --checkpointing none,full,sqrt,every:2 with the same options has them side by side"
+        raise UsageError("placements are modelled only where every weight is trained", key=key, hint=hint)
     if loss_of(job) in OUTSIDE_LOSSES:
         what = job.loss if job.loss in words.PREFERENCE_LOSSES else "smoothed labels of the Trainer"
         message = f"placements are not modelled with {what}, whose loss is made outside of the model"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.answers.fit import AUTO, MAX, answer
+from vramplan.answers.fit import FEWEST, MAX, answer
 from vramplan.errors import UsageError, near_matches
 from vramplan.job import build_any_job
 from vramplan.job.echo import model_to_dict
@@ -66,7 +66,8 @@ def _asks(key: str, value: Any) -> bool:
     """Whether the value of a key asks for the key."""
     if not isinstance(value, str):
         return False
-    return value.lower() == AUTO if key == DEVICES else value.lower() == MAX and key in (SEQUENCE, MICRO_BATCH, RANK)
+    word = value.strip().lower()
+    return word in FEWEST if key == DEVICES else word == MAX and key in (SEQUENCE, MICRO_BATCH, RANK)
 
 
 def _key_of(word: str) -> str:

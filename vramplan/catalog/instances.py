@@ -21,7 +21,8 @@ from vramplan.units import parse_bandwidth_bytes_per_s, parse_size_bytes
 _VALUE = re.compile(
     r"([1-9]\d?) x ([\w.-]+)(?:, ([\d.]+ (?:GiB|GB)))?(?:, ([\d.]+ Gbit/s))?(?:, ([\d.]+) USD/h)?", re.ASCII
 )
-_PREFIX = "standard_"
+_PREFIX = "standard-"
+_MAKER = "nvidia-"  # of its own machines
 _SAGEMAKER = "ml."  # before the name of an instance of EC2, which costs more there
 
 
@@ -81,15 +82,15 @@ def instance_names(dirs: Sequence[Path] = ()) -> tuple[str, ...]:
 
 
 def instance_named(name: str, dirs: Sequence[Path] = ()) -> Instance | None:
-    """The instance of that name; None where no profile has it. Case and Azure's `Standard_` do not matter.
+    """The instance of that name; None where no profile has it. Case, gaps and Azure's `Standard_` do not matter.
 
     What SageMaker calls `ml.` is the same machine, whose rent there no profile has.
     """
-    asked = name.strip().lower()
-    wanted = asked.removeprefix(_PREFIX).removeprefix(_SAGEMAKER)
+    asked = locate.slug(name)
+    wanted = asked.removeprefix(_PREFIX).removeprefix(_SAGEMAKER).removeprefix(_MAKER)
     for cloud in locate.load_all("instances", dirs, load_instances, []):
         for field, sourced in cloud.fields.items():
-            if field.lower().removeprefix(_PREFIX) == wanted and sourced.value is not None:
+            if locate.slug(field).removeprefix(_PREFIX) == wanted and sourced.value is not None:
                 found = Instance(field, cloud.name, *sourced.value)
                 return found._replace(usd_per_hour=None) if asked.startswith(_SAGEMAKER) else found
     return None

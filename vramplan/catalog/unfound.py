@@ -113,7 +113,8 @@ def _of_instance(name: str, dirs: Sequence[Path]) -> str | None:
     if machine is not None:
         return f"an instance of {machine.cloud} with {machine.gpus} x {machine.gpu}"
     family = [one for one in instance_names(dirs) if _FAMILY.split(one.lower())[0] == _FAMILY.split(name.lower())[0]]
-    near = near_matches(name, family, NEAR) if len(name) <= LONGEST else None
+    is_of_a_node = slug(name).startswith(NODES_OF_NVIDIA)  # whose GPU the rest of the name says
+    near = near_matches(name, family, NEAR) if len(name) <= LONGEST and not is_of_a_node else None
     return None if near is None else " ".join(filter(None, (near, out_of("gpus", name))))
 
 

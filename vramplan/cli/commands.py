@@ -66,6 +66,8 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click does; the completion options may be the last word, without the name of a shell."""
+        if args[:1] == ["help"] and len(args) == 2 and OTHER_NAMES.get(args[1], args[1]) in COMMANDS:
+            args = [args[1], HELP[0]]
         first = args[0].partition("=")[0] if args else ""
         if first.startswith("-") and first not in (*HELP, "--version", *SHELL_OPTIONS) and not ctx.resilient_parsing:
             hint = named("vramplan.cli.meant:at_the_top")(args)

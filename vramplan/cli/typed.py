@@ -70,7 +70,10 @@ def shortcuts(command: Any) -> dict[str, Any]:
     }
 
 
-OTHERS = {"measure": {"--num-steps": "--iterations", "--max-steps": "--iterations"}}
+OTHERS = {
+    "measure": {"--num-steps": "--iterations", "--max-steps": "--iterations"},
+    "scale": {"--max-gpus": "--to", "--up-to": "--to", "--until": "--to", "--max-devices": "--to"},
+}
 NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and is accumulation in every other command
 
 

@@ -109,6 +109,8 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
     if best[0] < ENOUGH and other is not None:
         raise InputError([_foreign(other, file)])
     if best[0] < ENOUGH:
+        if {"model", "gpu"} <= keys.keys():  # the keys of a job of ours, which are no file of their own
+            hint = "a job stands in a job file: version: 1, and under jobs: a name with these keys"
         if "program" in keys:  # a command, whose arguments are those of its script
             hint = (
                 f"say what it runs: vramplan fit MODEL GPU --seq N --micro-batch N, and --lora where it is; or {hint}"

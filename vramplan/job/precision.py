@@ -102,9 +102,14 @@ def load_weights(resolver: Resolver, model: ModelShape | None, precision: str) -
         return
     if why is None:
         why = f"not {own}, as {runtime.name} loads it: {resolver.given_up['weight_dtype']}"
-    elif own is None and raw.adapter is not None and raw.quantization is None and not raw.from_scratch:
-        resolver.warnings.append(f"{why}, and fp32 is counted: --weight-dtype {half} where it has 16 bits")
+    elif raw.adapter is not None and raw.quantization is None and not raw.from_scratch:
+        where = "where it has 16 bits" if own is None else "where your script names it" if why == OF_TRL else None
+        if where is not None:
+            resolver.warnings.append(f"{why}, and fp32 is counted: --weight-dtype {half} {where}")
     resolver.assume("weight_dtype", "fp32", why)
+
+
+OF_TRL = "TRL loads a model in fp32 unless a type is named"
 
 
 def _why_fp32(resolver: Resolver, model: ModelShape, precision: str, own: str | None) -> str | None:
@@ -124,7 +129,7 @@ def _why_fp32(resolver: Resolver, model: ModelShape, precision: str, own: str | 
     if own == "fp32":
         return f"the checkpoint of {model.name} has it"
     if raw.loss in words.PREFERENCE_LOSSES and raw.loss not in words.PAIR_LOSSES:  # whose trainers name none
-        return "TRL loads a model in fp32 unless a type is named"
+        return OF_TRL
     if raw.adapter is not None:
         return None
     if is_fsdp(raw.sharding):

@@ -38,6 +38,8 @@ def _switch(
 OF_FORMAT = (
     Shortcut(("--json",), ("--format", "json"), "Same as --format json.", OUTPUT),
     Shortcut(("--yaml",), ("--format", "yaml"), "Same as --format yaml.", OUTPUT),
+    Shortcut(("--csv",), ("--format", "csv"), "Same as --format csv.", OUTPUT),
+    Shortcut(("--markdown", "--md"), ("--format", "markdown"), "Same as --format markdown.", OUTPUT),
 )
 FORMATS = {flag: one.means for one in OF_FORMAT for flag in one.flags}
 
@@ -101,15 +103,16 @@ SHORTCUTS = (
         "Same as --sharding zero3; a file of DeepSpeed stands for itself, as in `fit ds_config.json`.",
         TUNING,
         metavar="ZERO",
-        value=r"zero[-_]?[123]|(?:zero[-_])?stage[-_]?[123]",
+        value=r"(?:zero[-_]?|(?:zero[-_])?stage[-_]?)(?:[123]|[23](?:[-_](?:cpu[-_]?)?|\+)offload(?:ing)?)",
     ),
     Shortcut(
         ("--task", "--task-type", "--model-task"),
-        ("--loss", "classification"),
-        "Same as --loss classification.",
+        ("--loss", "{}"),
+        "The loss of a task: --task reward is --loss reward.",
         MODEL,
         metavar="TASK",
-        value=r"(?:text[-_]|sequence[-_])?classification|seq(?:uence)?[-_]cls|cls",
+        value=r"(?:text[-_]|sequence[-_])?classification|seq(?:uence)?[-_]cls|cls|reward|reward[-_]model+ing|rm|dpo|kto|orpo"
+        r"|cpo|simpo|grpo|causal[-_]?lm|text[-_]generation",
     ),
     _switch(("--use-distributed-optimizer",), ("--sharding", "distributed-optimizer"), TUNING),
     Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),

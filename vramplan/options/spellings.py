@@ -221,7 +221,9 @@ CHECKPOINTINGS = {
 """`gradient_checkpointing: true` is a checkpoint around every block."""
 
 LOSSES = {
-    **_all("standard", "cross-entropy", "ce"),
+    **_all("standard", "cross-entropy", "ce", "causal-lm", "causallm", "text-generation", "lm"),
+    **_all("classification", "text-classification", "sequence-classification", "seq-cls", "sequence-cls", "cls"),
+    **_all("reward", "reward-modeling", "reward-modelling", "rm"),
     "liger": SpellingMeaning("fused"),
     "fused-linear-cross-entropy": SpellingMeaning("fused"),
 }
@@ -319,6 +321,18 @@ SHARDINGS = {
             *(f"deepspeed-zero{stage}", f"deepspeed-zero-{stage}", f"deepspeed-stage-{stage}"),
         )
     },
+    **{
+        f"{begin}{stage}{between}offload{end}": SpellingMeaning(
+            f"zero{stage}",
+            (("offload", what),),
+            note=f"with the offloading of DeepSpeed's example for stage {stage}",
+            about="offload",
+        )
+        for stage, what in ((2, "optimizer,gradients"), (3, "parameters,gradients,optimizer"))
+        for begin in ("zero", "zero-", "stage", "stage-", "zero-stage-")
+        for between in ("-", "+", "-cpu-", "-cpu")
+        for end in ("", "ing")
+    },
     "fsdp1": SpellingMeaning("fsdp", (("parallel.fsdp_version", "1"),)),
     "fsdp2": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
     "fully-shard": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
@@ -361,6 +375,10 @@ OPEN = {
     ),
     "zero-infinity": "zero3, with --offload optimizer,parameters",
     **dict.fromkeys(("zero++", "zeropp", "zero-plus-plus"), "zero3; what ZeRO++ adds to it is not modelled"),
+    **dict.fromkeys(
+        ("contrastive", "info-nce", "infonce", "triplet", "mnrl", "multiple-negatives-ranking", "cosent", "simcse"),
+        "classification: a model of embeddings keeps as much, and a pair of texts counts as two of --micro-batch",
+    ),
     "mics": "hsdp:N of FSDP, or zero3; DeepSpeed's MiCS is not modelled",
     "offload": "--offload parameters,optimizer",
     **dict.fromkeys(("cpu", "host", "nvme", "disk"), "what is there: --offload optimizer, or parameters,optimizer"),

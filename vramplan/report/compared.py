@@ -99,7 +99,8 @@ def winners(answer: Comparison) -> list[str]:
     elif any(cell.verdict == FITS for cell in answer.cells):
         said.append("none of them fits and keeps its limits")
     elif refused < len(answer.cells):
-        said.append("none of them fits")
+        way = "" if answer.advice else "; `vramplan fit` with the options of one says what would make it fit"
+        said.append(f"none of them fits{way}")
     said += _unjudged(answer)
     estimated = sum(bool(cell.is_estimated) for cell in answer.cells)
     if estimated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, product
 from math import prod
 from pathlib import Path
@@ -15,7 +15,7 @@ from vramplan.answers.processes import usable
 from vramplan.catalog.prices import rented
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
-from vramplan.cli.output import OutputChoice, emit, output
+from vramplan.cli.output import OutputChoice, emit, output, say
 from vramplan.cli.runs.jobs import any_job_of, asked_of, place_of
 from vramplan.cli.save import check_picture, save
 from vramplan.errors import InputError, UsageError
@@ -32,6 +32,7 @@ from vramplan.values.textbook import AnyJob
 MOST_GPUS = 64
 MOST_LOOKED_AT = 1000  # runs that may all be refused for one reason
 DATA = "gpus"  # the option of parallel.data
+PRICES = ("price", "purchase_price")
 TAKEN_AWAY = "null"  # of a key that a file has
 
 
@@ -59,16 +60,22 @@ def compare(
     if job is None and asked is None:
         require(given)
     lists = _with_every_gpu({name: values_of(name, value) for name, value in typed.items()}, folders)
-    axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
+    paired = _of_each_gpu(lists)
+    axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1 and name not in paired}
     if not axes:
         _one_run({name: values[0] for name, values in lists.items()}, job, asked, folders)
         hint = "a list, as in --gpu a100-80gb,h100" + ("" if job is None else "; or the file alone, with all its jobs")
         raise UsageError("there is nothing to compare", key="compare", hint=hint)
     single = {name: values[0] for name, values in lists.items() if len(values) == 1}
+    gpu = table.find("gpu").parameter
+    if paired and not quiet:
+        of_each = " and ".join(flag_of(name) for name in paired)
+        say(f"note: the values of --{of_each} belong to the GPUs, in their order")
     names = {flag_of(name): name for name in lists}
 
     def given_of(one: Mapping[str, str]) -> dict[str, Any]:
-        return {**single, **{names[flag]: value for flag, value in one.items()}}
+        varied = {names[flag]: value for flag, value in one.items()}
+        return {**single, **varied, **{name: each[varied[gpu]] for name, each in paired.items()}}
 
     combinations = (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
     every = map(given_of, islice(combinations, MOST_LOOKED_AT))
@@ -79,6 +86,17 @@ def compare(
     job_of = _varied_job(job, folders, first) if job is not None else _varied_files(asked, folders, first)
     _refuse_once(every, job_of)
     _answer(compared(axes, given_of, folders, usable(), job_of), to, svg)
+
+
+def _of_each_gpu(lists: Mapping[str, Sequence[Any]]) -> dict[str, dict[Any, Any]]:
+    """Prices of which there is one for each of several GPUs, by the GPU: no GPU costs what another does."""
+    gpus = lists.get(table.find("gpu").parameter, ())
+    names = [table.find(key).parameter for key in PRICES]
+    return {
+        name: dict(zip(gpus, lists[name], strict=True))
+        for name in names
+        if 1 < len(lists.get(name, ())) == len(set(gpus)) == len(gpus)
+    }
 
 
 def _one_run(given: dict[str, Any], job: str | None, asked: Any, folders: list[Path]) -> None:

@@ -38,6 +38,7 @@ CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activati
 VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
+LENGTH, CALLERS = "sequence_length", "only the caller knows"
 _OPTION = re.compile(r" \((--[a-z-]+( [\w-]+| '[^']+')?)\)$")  # of a reason: the hint has it, with a value
 _SETTING = re.compile(r"[\w.*:/-]+")
 """What a key of a file may be; what else gives a value is said in words, as `pretrain.py compiles the model`."""
@@ -124,13 +125,13 @@ def answer_of(
     """
     over = over_of(given)
     read = read_of(over, folders, asked)
-    keys = keys_of(read, over)
+    keys = keys_of(read, over, assumes=True)
     has_opened = False
 
     def opened(result: FitResult) -> None:
         nonlocal has_opened
         has_opened = True
-        tell(read, asked)
+        tell(read, asked, keys)
         if opening is not None:
             opening(result)
 
@@ -138,7 +139,7 @@ def answer_of(
         told = None if opening is None else opened
         result = answered(keys, folders, largest, enough=enough, at_once=True, opening=told)
     if not has_opened:
-        tell(read, asked)
+        tell(read, asked, keys)
     return result
 
 
@@ -146,10 +147,10 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) ->
     """The job of the files, to be replayed."""
     over = over_of(given)
     read = read_of(over, folders, asked)
-    keys = keys_of(read, over)
+    keys = keys_of(read, over, assumes=True)
     with placed(read, over):
         job = build_job(keys, profile_dirs=folders)
-    tell(read, asked)
+    tell(read, asked, keys)
     return job
 
 
@@ -157,11 +158,11 @@ def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) ->
     """What the files train, without how: the batch of a step over all devices is kept, its parts are open."""
     over = over_of(given)
     read = read_of(over, folders, asked)
-    keys = keys_of(read, over)
+    keys = keys_of(read, over, assumes=True)
     with placed(read, over):
         job = build_job(keys, profile_dirs=folders)
     left_open(keys, job, flat(over))
-    tell(read, asked)
+    tell(read, asked, keys)
     return keys
 
 
@@ -228,22 +229,29 @@ def model_named(given: dict[str, Any], folders: Sequence[Path], asked: GivenFile
     return found[0] if found and isinstance(found[0], str) else None
 
 
-def tell(read: ReadJob, asked: GivenFiles) -> None:
-    """How the files were read, and what of them is not in the job."""
+def tell(read: ReadJob, asked: GivenFiles, keys: Mapping[str, Any] | None = None) -> None:
+    """How the files were read, and what of them is not in the job; of `keys` that were judged what was assumed."""
     if asked.quiet:
         return
     say(f"note: {', '.join(read.files)} is read as {read.program} {read.release} (vramplan read shows every value)")
     model = read.job.get("model")
     if VOCABULARY in read.open and isinstance(model, Mapping):
         say(f"note: {model.get('vocabulary_size')} tokens are counted: {_OPTION.sub('', read.open[VOCABULARY])}")
+    if keys is not None and LENGTH not in keys and _may_be_assumed(read, LENGTH):
+        reason = _OPTION.sub("", read.open[LENGTH])
+        tokens = _tokens_of(keys.get("model"))
+        say(f"note: the length of a sequence is left open ({reason}): {tokens} tokens are assumed (--seq N)")
     if read.unmodelled:
         say(f"note: settings that change memory or time and that a job has no key for: {', '.join(read.unmodelled)}")
     if read.not_understood:
         say(f"note: not understood and ignored: {', '.join(source.key for source in read.not_understood)}")
 
 
-def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
-    """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
+def keys_of(read: ReadJob, over: dict[str, Any], *, assumes: bool = False) -> dict[str, Any]:
+    """The keys of the job with those of the options; what is still open and needed is asked for by its option.
+
+    `assumes`: what no file says and has a default without a file is not asked for.
+    """
     keys: dict[str, Any] = {key: dict(value) if is_group(key, value) else value for key, value in read.job.items()}
     over = without_divided(read, over)
     for key, value in over.items():
@@ -273,6 +281,8 @@ def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
             continue
         if key.startswith("model.") and "model" in over:
             continue
+        if assumes and _may_be_assumed(read, key):
+            continue
         said = _OPTION.search(reason)
         names_value = said is not None and ((said[2] or "").islower() or "'" in said[0])  # (--sharding zero3)
         hint = said[1] if said is not None and names_value else _value_of(key, given)
@@ -299,6 +309,11 @@ def _put(place: dict[str, Any], name: str, value: Any) -> None:
         place.pop(name, None)
     else:
         place[name] = value
+
+
+def _may_be_assumed(read: ReadJob, key: str) -> bool:
+    """Whether nobody has said a key that has a default without files too, be it as a variable."""
+    return key == LENGTH and key in read.open and CALLERS not in read.open[key]
 
 
 def _is_needed(key: str, given: Mapping[str, Any]) -> bool:

@@ -70,8 +70,9 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         return None  # which was refused
     assert kind is not None
     if devices < 2 and not _runs_alone(resolver, kind):
-        message = f"{kind} needs several devices, not parallel.data {devices}"
-        fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
+        if all(one.key != "gpu" for one in fields.sink.refusals):  # whose name may have counted them
+            message = f"{kind} needs several devices, not parallel.data {devices}"
+            fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
     if kind in ZERO_STAGES:
         _only(resolver, "no_sync", "fsdp")

@@ -31,9 +31,11 @@ _BEHIND = re.compile(
 )
 """A count behind a name and no space, as programs that ask for machines have it: `H100:8`, `gpu:a100:4`, `h100x8`."""
 _INSTANCE = re.compile(
-    r"(?:ml\.)?[a-z]\w*(?:-\w+)*\.\w+|[ag]\d+-\w+-\d+g|(?:standard_)?n[cd]\w*_v\d+", re.IGNORECASE | re.ASCII
+    r"(?:ml\.)?[a-z]\w*(?:-\w+)*\.\w+|[ag]\dx?-\w+-\d+g?|(?:standard[\s_-])?n[cd]\w*[\s_-]v\d+|gpu_\d+x_\w+"
+    r"|(?:nvidia[\s_-])?dgx[\s_-]\w+",
+    re.IGNORECASE | re.ASCII,
 )
-"""How clouds name an instance: p4d.24xlarge, a2-highgpu-8g, Standard_ND96asr_v4."""
+"""How clouds name an instance: p4d.24xlarge, a2-highgpu-8g, g2-standard-48, Standard_ND96asr_v4, gpu_8x_a100."""
 _DECIMALS = r"(\d+(?:\.\d+)?)\s*([kKmM])"
 
 
@@ -88,6 +90,8 @@ def counted(text: str | None) -> tuple[int, str] | None:
     if found is not None:
         before, gpu, other, behind = found.groups()
         count, name = (int(before), gpu) if before else (int(behind), other)
+        if name.isdecimal() and _is_card(str(count)) and not _is_card(name):  # 4090 x2
+            count, name = int(name), str(count)
     machine = instance_of(name)
     if machine is not None:
         return count * machine.gpus, machine.gpu
@@ -95,6 +99,11 @@ def counted(text: str | None) -> tuple[int, str] | None:
         return None
     inside = counted(name)
     return (count, name) if inside is None else (count * inside[0], inside[1])  # 2x8xh100: two nodes of eight
+
+
+def _is_card(name: str) -> bool:
+    """Whether a GPU is called by that number alone, as the 4090."""
+    return imported("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
 
 
 def _counted_behind(text: str) -> tuple[int, str] | None:
@@ -223,7 +232,12 @@ def _set(fields: Fields, key: str, word: str, spelling: str) -> bool:
             message = f"{shown(text)} contradicts {shown(spelling)}, which is {word}"
             fields.refuse(key, message, hint="leave one of them out", at=at)
         return False
-    copy = _with(inside, {name: Entry(Scalar(name), Scalar(word, "plain", inside.line, inside.column))})
+    value: Node = Scalar(word, "plain", inside.line, inside.column)
+    if table.find(key).kind == TEXTS:
+        several = Sequence(inside.line, inside.column)
+        several.items = [Scalar(one, "plain", inside.line, inside.column) for one in word.split(",")]
+        value = several
+    copy = _with(inside, {name: Entry(Scalar(name), value)})
     fields.node = copy if not group else _with(root, {group: Entry(Scalar(group), copy)})
     return True
 

@@ -51,7 +51,7 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
             resolver.fields.refuse("image_size", message)
     elif given != model.image_size:
         message = f"{model.name} has learned positions for images of {model.image_size} pixels, not {given}"
-        hint = "interpolated positions are not modelled"
+        hint = f"interpolated positions are not modelled: give the config.json of a model made for {given} pixels"
         resolver.fields.refuse("image_size", message, hint=hint)
     return given
 
