@@ -164,6 +164,8 @@ def test_unsloth_loads_in_16_bits_and_says_that_it_is_an_upper_estimate() -> Non
     made = job("llama-3.1-8b", runtime="unsloth", **QLORA)
     assert made.half_weights
     assert any("upper estimate" in text for text in made.warnings)
+    whole = job("llama-3.1-8b", runtime="unsloth")  # while its own default is an adapter
+    assert ["full_finetuning=True" in " ".join(one.warnings) for one in (made, whole)] == [False, True]
     assert job("llama-3.1-8b", "v100", runtime="unsloth", **LORA).precision == "amp-fp16"
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
+from tests.cli.running import run
 from tests.job.test_combinations import ALONE
 from tests.job.test_families import small
 from vramplan import fit
@@ -457,3 +458,10 @@ def test_flat_parameters_are_offered_where_most_devices_would_have_no_expert() -
     verify_one(keys, result, found[0])
     even = fit(**{**keys, "parallel": {"data": 4, "sharding": "fsdp"}})
     assert all(one.change != {"parallel": {"fsdp_version": 1}} for one in even.remedies or ())
+
+
+def test_a_change_that_keeps_the_card_is_shown_though_it_is_tight_and_larger_cards_fit() -> None:
+    ran = run("fit", "-m", "qwen3-14b", "-g", "t4", "--runtime", "unsloth")
+    shown = [line for line in ran.out.splitlines() if " GiB " in line and "--" in line]
+    assert [line.split()[-1] for line in shown] == ["fits", "fits", "tight"]
+    assert "--qlora" in shown[-1]

@@ -28,7 +28,7 @@ from vramplan.report.memory import ShownFigures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of, whole_gib
 from vramplan.report.solved import solved_words
 from vramplan.report.times import time_words
-from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
+from vramplan.results import DOES_NOT_FIT, FITS, MONEY, TIGHT, Component, FitResult, Remedy
 
 MOST_LINES = 16
 PIPE_WIDTH = 80
@@ -314,6 +314,15 @@ def _why_not(result: FitResult, figures: ShownFigures, width: int, most: int) ->
     return lines if len(lines) <= most else []
 
 
+def _shown_remedies(remedies: Sequence[Remedy]) -> Sequence[Remedy]:
+    """The first ones; where all of them need another machine, the first that keeps it is the last of them."""
+    first = remedies[:REMEDIES]
+    kept = next((one for one in remedies if one.costs != MONEY), None)
+    if kept is None or any(one.costs != MONEY for one in first):
+        return first
+    return (*first[: REMEDIES - 1], kept)
+
+
 def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:
     """The first changes, each on as few lines as it takes, with the GiB of a GPU afterwards."""
     label = "to save" if result.verdict == FITS else "to fit"
@@ -323,15 +332,15 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -
             return []
         return paragraph(label, [Span("no single change makes it fit")], width)[: max(most, 0)]
     rows: list[tuple[str, str]] = []
-    for remedy in result.remedies:
+    indent = indent_of(width)
+    room = width - indent
+    whole = [one for one in result.remedies if max(map(cells, one.option.split()), default=0) <= room]  # no word is cut
+    for remedy in _shown_remedies(whole):
         needed = gib_against(remedy.device_bytes, remedy.usable_bytes)
         verdict = "" if remedy.verdict == result.verdict == FITS else f" {remedy.verdict}"
         host = "" if remedy.host_bytes is None else f", host {whole_gib(remedy.host_bytes)} GiB"
         rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}{host}"))
-    indent = indent_of(width)
     lines: list[Line] = []
-    room = width - indent
-    rows = [row for row in rows if max(map(cells, row[0].split()), default=0) <= room][:REMEDIES]  # no word is cut
     wide = max((cells(flags) for flags, after in rows if cells(flags) + 2 + cells(after) <= room), default=0)
     for flags, after in rows:
         option = Span(flags, "flags")

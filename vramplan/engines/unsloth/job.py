@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour
 from vramplan.options.words import OF_TRANSFORMERS
+from vramplan.values.job import trains_all
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.job import ResolvedJob
 
+WHOLE = "Unsloth trains an adapter unless full_finetuning=True is given: --qlora or --lora"
 UPPER = "Unsloth's own kernels are not replayed, but for those of LoRA: the answer is an upper estimate"
 
 
@@ -31,8 +33,9 @@ class UnslothJob(JobBehaviour):
     four_bits = ("nf4-double", "Unsloth quantizes the scales too (bnb_4bit_use_double_quant)")
 
     def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
-        """The job with a note of what is not replayed."""
-        return job._replace(warnings=(*job.warnings, UPPER))
+        """The job with notes of what is trained and of what is not replayed."""
+        whole = (WHOLE,) if trains_all(job) else ()
+        return job._replace(warnings=(*whole, *job.warnings, UPPER))
 
 
 BEHAVIOUR = UnslothJob()

@@ -152,12 +152,13 @@ class _Tries:
     def unsure(self, beside: Sequence[Offer]) -> None:
         """Try those that wait, unless so many changes surely fit, those `beside` among them, that nobody needs them.
 
-        Where all are asked for, who cannot buy anything needs them too.
+        Where all are asked for, who cannot buy anything needs them too; where a few are, one that may fit the machine
+        is worth more than the third that needs another.
         """
         if self.enough is None:
             beside = [offer for offer in beside if offer[0].costs != MONEY]
         for place, candidate, asked in self._waiting:
-            if self._is_sure(beside):
+            if self._is_sure(beside) and (self.enough is None or self.offers()):
                 break
             if not self._is_met(candidate):
                 self._try(place, candidate, asked)

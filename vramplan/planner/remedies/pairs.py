@@ -9,7 +9,7 @@ from vramplan.planner.candidate import Candidate, rank_of
 from vramplan.planner.remedies.trial import Trials, TriedChange, together
 from vramplan.results import FITS, MONEY
 
-MOST_ALIKE, MOST_TRIED = 4, 16  # pairs that cost as much, as where none fits dearer ones may; and of all
+MOST_ALIKE, MOST_TRIED = 4, 32  # pairs that cost as much and may fit, as then dearer ones may; and of all
 TOGETHER = 2
 """How far above the usable memory two changes may come by the sum of what each saves alone, and still be tried.
 
@@ -40,18 +40,29 @@ def pairs(seen: Sequence[Offer], trials: Trials, *, most: int, below: int | None
                 continue
             ranks = tuple(sorted((rank_of(one.costs), rank_of(other.costs)), reverse=True))
             dearer = max(one, other, key=lambda candidate: rank_of(candidate.costs)).costs
-            ordered.append((ranks, guess, Candidate(change, dearer, _words(one, other)), (id(one), id(other))))
+            row = Candidate(change, dearer, _words(one, other)), ((one, first), (other, second))
+            ordered.append((ranks, guess, *row))
     ordered.sort(key=lambda row: row[:2])
+    hopeless: dict[tuple[str, int], int] = {}  # by a group and the other change: what the one of the group needs alone
     found: list[tuple[int, int]] = []  # what the smallest iteration of each needs, and one of its changes
     times: Counter[tuple[int, ...]] = Counter()
-    for ranks, _, candidate, both in ordered:
-        if times[ranks] == MOST_ALIKE or times.total() == MOST_TRIED:
+    looked = 0
+    for ranks, _, candidate, (one, other) in ordered:
+        if times[ranks] == MOST_ALIKE or looked == MOST_TRIED:
             continue
-        times[ranks] += 1
+        both = id(one[0]), id(other[0])
+        kinds = [(x[0].group, id(y[0]), x[1].device_bytes) for x, y in ((one, other), (other, one)) if x[0].group]
+        if any(hopeless.get((group, beside), size + 1) <= size for group, beside, size in kinds):
+            continue  # one of its kind that saves as much is too large beside the same change
         asked = trials.asked(candidate)
         least = None if asked is None else trials.glimpse(asked)
         if asked is None or least is None:
             continue
+        looked += 1
+        if least.device_bytes > trials.usable_bytes:
+            hopeless |= {(group, beside): size for group, beside, size in kinds}
+            continue
+        times[ranks] += 1
         own = [(least.device_bytes, change) for change in both]
         if any(one in found for one in own):  # the other change does no more than that of another pair
             continue
