@@ -80,6 +80,16 @@ def test_a_plan_that_is_faster_by_less_than_rates_are_off_by_is_not_called_the_f
     assert document["ladder"][-1]["device_bytes"] == fastest["device_bytes"]
     assert " ".join(run("plan", *words).out.split()).startswith(f"fastest {fastest['flags']}")
 
+def test_a_plan_is_listed_once_and_its_ladder_ends_in_what_was_chosen() -> None:
+    """Where a simulated allocator leaves a smaller micro-batch than the estimate, which was the last row then."""
+    document = planned("-m", "llama-3.2-1b", "-g", "l4", "--loss", "fused", "--exclude", "offload")
+    runs = [(tuple(plan["options"].items()), plan["micro_batch_size"]) for plan in document["plans"]]
+    assert len(set(runs)) == len(runs)
+    fastest = document["plans"][document["fastest"]]
+    assert "--micro-batch" not in fastest["flags"]
+    last = document["ladder"][-1]
+    assert (last["option"], last["samples_per_second"]) == ("--compile true", fastest["samples_per_second"])
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
 def test_plans_that_several_processes_simulate_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

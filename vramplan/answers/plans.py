@@ -66,6 +66,7 @@ def searched(
         try:
             if complete:
                 _settle(plans, asked, _front, processes)
+                plans = _each_once(plans)
             ladder = _ladder(plans[_fastest(plans)], asked) if plans else ()
         except KeyboardInterrupt:
             complete = False
@@ -170,6 +171,17 @@ def _settle(
     return too_large
 
 
+def _each_once(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans without a pinned micro-batch that is the one that is chosen without it."""
+    chosen = {_run_of(plan) for plan in plans if not _is_pinned(plan)}
+    return [plan for plan in plans if not _is_pinned(plan) or _run_of(plan) not in chosen]
+
+
+def _run_of(plan: Plan) -> tuple[object, ...]:
+    cell = plan.cell
+    return *sorted(cell.options.items()), cell.micro_batch_size, cell.gradient_accumulation_steps
+
+
 def _is_pinned(plan: Plan) -> bool:
     """Whether its options name the micro-batch."""
     return "--micro-batch" in plan.flags
@@ -231,7 +243,7 @@ def _ladder(winner: Plan, asked: AskedCombinations) -> tuple[Bought, ...]:
             so_far = {**so_far, option: value}
             rungs.append((f"--{option} {value}", so_far))
     found = [(words, asked.rung(one)) for words, one in rungs]
-    if found[-1][1] is not None and found[-1][1].micro_batch_size != cell.micro_batch_size:
+    if _is_pinned(winner) and found[-1][1] is not None and found[-1][1].micro_batch_size != cell.micro_batch_size:
         found.append((f"--micro-batch {cell.micro_batch_size}", cell))
     elif found[-1][1] is not None:
         found[-1] = found[-1][0], cell  # the plan itself, whose allocator may have been simulated
