@@ -80,6 +80,7 @@ def test_a_plan_that_is_faster_by_less_than_rates_are_off_by_is_not_called_the_f
     assert document["ladder"][-1]["device_bytes"] == fastest["device_bytes"]
     assert " ".join(run("plan", *words).out.split()).startswith(f"fastest {fastest['flags']}")
 
+
 def test_a_plan_is_listed_once_and_its_ladder_ends_in_what_was_chosen() -> None:
     """Where a simulated allocator leaves a smaller micro-batch than the estimate, which was the last row then."""
     document = planned("-m", "llama-3.2-1b", "-g", "l4", "--loss", "fused", "--exclude", "offload")

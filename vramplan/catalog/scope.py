@@ -41,6 +41,10 @@ VISION_LANGUAGE = (
     "text part, or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
+DETECTION = (
+    "detectors and segmenters are not modelled; of models of images ViT, DINOv2, Swin, ConvNeXt, ResNet, CLIP and "
+    "SigLIP are"
+)
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
 
 MODELS = (
@@ -71,6 +75,11 @@ MODELS = (
         r"|pixtral-12b|internvl3(\.5)?-\d+b$|paligemma(-3b|2-(3b|10b|28b))-(pt|mix)-\d+$)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,
+    ),
+    Scope(
+        r"(.*/)?(yolo.*|(rt-?|deformable-?|conditional-?)?detr.*|(mask|faster)-?r-?cnn.*|retinanet.*|sam2?(-.*)?"
+        r"|segment-anything.*|segformer.*|mask2?former.*|grounding-dino.*|owlv?i?t?2?-.*)",
+        DETECTION,
     ),
     Scope(r"(.*/)?(gpt-?(3\.5|4|5).*|chatgpt.*|o[134](-.*)?|claude.*|gemini.*|grok-?[34].*)", CLOSED),
 )

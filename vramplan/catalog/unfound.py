@@ -14,7 +14,7 @@ from vramplan.catalog.locate import LABELS, Kind, aliases_by_name, files, shippe
 from vramplan.catalog.model_names import BASES
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
-from vramplan.options.spellings import OTHER_RUNTIMES, bare
+from vramplan.options.spellings import OTHER_RUNTIMES, RUNTIMES, bare
 from vramplan.options.words import EVERY_GPU
 
 SHOWN = 4  # names in a hint
@@ -47,7 +47,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     label = LABELS[kind]
     hint = _of_instance(name, dirs) if kind == "gpus" else None
     if kind == "runtimes":
-        hint = OTHER_RUNTIMES.get(bare(name))
+        meant = RUNTIMES.get(bare(name))  # which a job takes, as `trl` is the loop of transformers
+        hint = f"did you mean {meant.word}?" if meant is not None else OTHER_RUNTIMES.get(bare(name))
     if kind == "gpus" and NEARLY_A_SIZE.fullmatch(name):
         hint = "a size is digits and a unit, as in '24 GiB'"
     if kind in ("gpus", "models") and "," in name:

@@ -48,6 +48,10 @@ OPTIONS = {
         *("fail-if", "fail-when", "fail-over", "fail-above", "threshold"),
         *("max-utilization", "max-utilisation", "max-usage", "max-used", "memory-limit", "max-peak", "gate"),
     ),
+    "8-bit states are --optimizer adamw-8bit-torchao, fp8 products --fp8, fake quantization --qat int4": (
+        "torchao",
+        "ao",
+    ),
     "--svg FILE": ("png", "html", "pdf", "plot", "image", "picture", "chart"),
     "--gpus N": ("n", "count", "num"),
     "--gpus auto": ("min-gpus", "how-many-gpus", "how-many", "fewest-gpus", "gpus-needed"),
@@ -88,7 +92,7 @@ OPTIONS = {
     "`vramplan check FILE --format junit > OUT.xml` writes it": ("junit", "junit-xml", "xml", "junitxml"),
     "`vramplan check FILE --format github` writes annotations": ("github", "gha", "annotations"),
     "--format yaml": ("yaml", "yml"),
-    "--format json, yaml, csv or markdown says how the answer is written; `> FILE` behind the command, where to": (
+    "--format json, yaml, csv or markdown says how it is written, `> FILE` behind it where to; --svg FILE draws": (
         *("o", "output", "out", "outfile", "output-file", "output-format", "save", "fmt"),
     ),
     "the task belongs to the model: --loss classification, or a job file with model: {family: bert, task: cls, ...}": (
@@ -98,8 +102,9 @@ OPTIONS = {
         *("verbose", "v", "all", "why", "explain", "breakdown", "full-output", "long"),
     ),
     "--tensor NAME follows one tensor; a part of its name will do": (
-        *("what", "component", "operator", "op", "layer", "tensor-name", "of"),
+        *("what", "component", "operator", "op", "tensor-name", "of"),
     ),
+    "--block N": ("layer", "layer-index", "block-index", "nth-layer"),
     "--image-size N is the edge of an image in pixels, after the limits of the processor": (
         *("max-pixels", "min-pixels", "image-max-pixels", "image-min-pixels", "longest-edge", "pixels"),
     ),

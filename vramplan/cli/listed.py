@@ -19,7 +19,24 @@ class ListOfProfiles(TyperGroup):
         """As click does, after a word that is no command has become one or an option."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             args = _meant(str(self.name), args[0], args[1:])
+        args = [_named(one, self) for one in args]
         return super().parse_args(ctx, args)
+
+
+OTHER_NAMES = {
+    **dict.fromkeys(("--vram", "--memory", "--mem", "--min-vram", "--min-mem"), "--min-memory"),
+    "--arch": "--architecture",
+    **dict.fromkeys(("--size", "--filter", "--search", "--grep", "--contains"), "--name"),
+}
+"""What people call an option of a list."""
+
+
+def _named(word: str, command: Any) -> str:
+    """An option under the name that the command has; any other word as it is."""
+    option, equals, value = word.partition("=")
+    own = OTHER_NAMES.get(option)
+    has_it = own is not None and any(own in one.opts for one in command.params)
+    return f"{own}{equals}{value}" if has_it else word
 
 
 def _meant(kind: str, word: str, rest: list[str]) -> list[str]:

@@ -182,6 +182,8 @@ def second_word(model: str, word: str, behind: list[str], command_name: str) -> 
         joined = "-".join(words[:count]).lower()
         if shipped_called("models", joined) is not None:
             return f"a model is one word: {joined}"
+    if re.fullmatch(r"\d+(,\d+)+", word):
+        return f"numbers of GPUs are --gpus {word}, and batches --micro-batch {word}"
     if word.isdecimal():
         return f"a number belongs to an option, such as --gpus {word} or --micro-batch {word}"
     counted = f"{word}{behind[0]}" if word.lower() in TIMES and behind else word

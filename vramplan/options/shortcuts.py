@@ -112,7 +112,7 @@ SHORTCUTS = (
         MODEL,
         metavar="TASK",
         value=r"(?:text[-_]|sequence[-_])?classification|seq(?:uence)?[-_]cls|cls|reward|reward[-_]model+ing|rm|dpo|kto|orpo"
-        r"|cpo|simpo|grpo|causal[-_]?lm|text[-_]generation",
+        r"|cpo|simpo|grpo|causal[-_]?lm|text[-_]generation|token[-_]classification|ner|qa|question[-_]answering|regression",
     ),
     _switch(("--use-distributed-optimizer",), ("--sharding", "distributed-optimizer"), TUNING),
     Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),

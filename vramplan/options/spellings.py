@@ -223,6 +223,12 @@ CHECKPOINTINGS = {
 LOSSES = {
     **_all("standard", "cross-entropy", "ce", "causal-lm", "causallm", "text-generation", "lm"),
     **_all("classification", "text-classification", "sequence-classification", "seq-cls", "sequence-cls", "cls"),
+    **dict.fromkeys(
+        ("token-classification", "ner", "question-answering", "qa", "regression"),
+        SpellingMeaning(
+            "classification", note="counted with the head of a classifier of texts, whose logits are as few"
+        ),
+    ),
     **_all("reward", "reward-modeling", "reward-modelling", "rm"),
     "liger": SpellingMeaning("fused"),
     "fused-linear-cross-entropy": SpellingMeaning("fused"),

@@ -75,7 +75,7 @@ def scatter(points: Sequence[ScatterPoint], title: str, unit: str) -> str:
     for number, point in enumerate(numbered, 1):
         across_at, down = _beside(x(point.gib), y(point.rate), taken)
         parts.append(f'<text x="{across_at:.1f}" y="{down:.1f}" text-anchor="middle" font-size="11">{number}</text>')
-        words = f"{number}  {text_of(gib_up(round(point.gib * GIB)))} GiB, {point.rate:,.0f}: {point.label}"
+        words = f"{number}: {text_of(gib_up(round(point.gib * GIB)))} GiB, {point.rate:,.0f} {unit}, {point.label}"
         parts.append(f'<text x="{LEFT}" y="{HEIGHT + LINE * (number - 1)}">{_escaped(words, LONGEST)}</text>')
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
