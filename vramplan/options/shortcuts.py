@@ -103,7 +103,7 @@ SHORTCUTS = (
         "Same as --sharding zero3; a file of DeepSpeed stands for itself, as in `fit ds_config.json`.",
         TUNING,
         metavar="ZERO",
-        value=r"(?:zero[-_]?|(?:zero[-_])?stage[-_]?)(?:[123]|[23](?:[-_](?:cpu[-_]?)?|\+)offload(?:ing)?)",
+        value=r"(?:zero[-_]?|(?:zero[-_])?stage[-_]?)[123]|(?:zero|stage)[-_]?[23](?:[-_](?:cpu[-_])?|\+)offload(?:ing)?",
     ),
     Shortcut(
         ("--task", "--task-type", "--model-task"),

@@ -328,16 +328,15 @@ SHARDINGS = {
         )
     },
     **{
-        f"{begin}{stage}{between}offload{end}": SpellingMeaning(
+        f"{begin}{stage}{end}": SpellingMeaning(
             f"zero{stage}",
             (("offload", what),),
             note=f"with the offloading of DeepSpeed's example for stage {stage}",
             about="offload",
         )
         for stage, what in ((2, "optimizer,gradients"), (3, "parameters,gradients,optimizer"))
-        for begin in ("zero", "zero-", "stage", "stage-", "zero-stage-")
-        for between in ("-", "+", "-cpu-", "-cpu")
-        for end in ("", "ing")
+        for begin in ("zero", "zero-", "stage", "stage-")
+        for end in ("-offload", "+offload", "-offloading", "-cpu-offload")
     },
     "fsdp1": SpellingMeaning("fsdp", (("parallel.fsdp_version", "1"),)),
     "fsdp2": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
