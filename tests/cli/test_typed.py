@@ -337,7 +337,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "gpt2-medium", "t4"), "vramplan compare -m gpt2,gpt2-medium -g G"),
         (("gpt2", "and", "bert-base", "-g", "h100"), "leave 'and' out"),
         (("gpt2", "GTX 1690 Ti"), "there is no GPU profile 'GTX 1690 Ti'"),
-        ((*PLAIN, "--task", "ner"), "the task belongs to the model"),
+        ((*PLAIN, "--task", "translation"), "the task belongs to the model"),
         ((*PLAIN, "--torchtitan"), "--runtime torchtitan"),
         ((*PLAIN, "--galore"), "--optimizer galore"),
         ((*PLAIN, "--lisa"), "--trained-blocks lisa:N"),

@@ -35,6 +35,7 @@ ASKS_FOR_A_MODEL = re.compile(
 SIZES_OF_ONE_FAMILY = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b")
 OF_SEVERAL = f"which of several models fit: vramplan compare -m {','.join(SIZES_OF_ONE_FAMILY)} -g GPU"
 NEARLY_A_SIZE = re.compile(r"\s*[-+\d.,_e]+\s*[kmgt]i?b\s*", re.IGNORECASE)
+TECHNIQUE = re.compile(r"\s(q?lora|dora|fsdp|zero[123]|[48]bit|full|dpo|grpo)\b", re.IGNORECASE)  # behind a model
 NEAR_FAMILY = 0.7  # as the beginnings of two models of one kind: llama and lama, gemma and gema
 NEAR_WORD = 0.75  # as of `all` and a word with a letter more or less
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
@@ -76,6 +77,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
         hint = f"for the file of that name write ./{name}"
+    if hint is None and kind == "models" and (technique := TECHNIQUE.search(name)) is not None:
+        hint = f"how it is trained is an option: vramplan fit MODEL GPU --{technique[1].lower()}"
     if hint is None and name.count("/") > 1:
         hint = "no such file; a model of the Hugging Face hub is ORG/NAME"
     if hint is None:

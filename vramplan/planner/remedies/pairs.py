@@ -47,11 +47,12 @@ def pairs(seen: Sequence[Offer], trials: Trials, *, most: int, below: int | None
     found: list[tuple[int, int]] = []  # what the smallest iteration of each needs, and one of its changes
     times: Counter[tuple[int, ...]] = Counter()
     looked = 0
-    for ranks, _, candidate, (one, other) in ordered:
+    for ranks, _, candidate, offers in ordered:
         if times[ranks] == MOST_ALIKE or looked == MOST_TRIED:
             continue
-        both = id(one[0]), id(other[0])
-        kinds = [(x[0].group, id(y[0]), x[1].device_bytes) for x, y in ((one, other), (other, one)) if x[0].group]
+        both = id(offers[0][0]), id(offers[1][0])
+        swapped = zip(offers, reversed(both), strict=True)
+        kinds = [(change.group, beside, tried.device_bytes) for (change, tried), beside in swapped if change.group]
         if any(hopeless.get((group, beside), size + 1) <= size for group, beside, size in kinds):
             continue  # one of its kind that saves as much is too large beside the same change
         asked = trials.asked(candidate)
