@@ -323,6 +323,7 @@ def test_what_qlora_leaves_open_is_told_of_the_quantization() -> None:
         (("timeline", "gpt2", "t4", "-o", "out.svg"), "--svg FILE draws"),
         (("fit", "gpt2", "h100", "--torchao"), "--optimizer adamw-8bit-torchao"),
         (("fit", "yolov8", "t4"), "detectors and segmenters are not modelled"),
+        (("fit", "gpt2", "t4", "--neftune", "5"), "NEFTune adds noise"),
         (("runtimes", "show", "trl"), "did you mean transformers?"),
         (("fit", "7b qlora", "t4"), "vramplan fit MODEL GPU --qlora"),
         (("my-org/my-llama", "t4"), "did you mean vramplan fit my-org/my-llama t4?"),

@@ -104,6 +104,9 @@ OPTIONS = {
     "--tensor NAME follows one tensor; a part of its name will do": (
         *("what", "component", "operator", "op", "tensor-name", "of"),
     ),
+    "NEFTune adds noise to a copy of the embeddings of a micro-batch, which is not counted: leave it out": (
+        *("neftune", "neftune-alpha", "neftune-noise-alpha"),
+    ),
     "--block N": ("layer", "layer-index", "block-index", "nth-layer"),
     "--image-size N is the edge of an image in pixels, after the limits of the processor": (
         *("max-pixels", "min-pixels", "image-max-pixels", "image-min-pixels", "longest-edge", "pixels"),
