@@ -20,6 +20,6 @@ from vramplan.configs.shell.expanding import commands_among as commands_among
 from vramplan.configs.shell.expanding import shown as shown
 from vramplan.configs.shell.expanding import unknowns as unknowns
 from vramplan.configs.shell.numbers import arithmetic as arithmetic
-from vramplan.configs.shell.reading import Script as Script
 from vramplan.configs.shell.reading import read as read
 from vramplan.configs.shell.reading import words_of as words_of
+from vramplan.configs.shell.script import Script as Script
