@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vramplan.configs import forms, shell
@@ -230,9 +230,12 @@ def arguments(words: Words, file: str | None, empty: list[str] | None = None) ->
     return written
 
 
-def _plain(values: Iterable[str]) -> Any:
+def _plain(values: Sequence[str]) -> Any:
+    """The value of an option: one that is there and empty, as `--model ''`, is an empty text, and no switch."""
     texts = [value for value in values if value]
-    return True if not texts else texts[0] if len(texts) == 1 else " ".join(texts)
+    if not texts:
+        return "" if values else True
+    return texts[0] if len(texts) == 1 else " ".join(texts)
 
 
 def assigned(words: Words, file: str) -> dict[str, Written | None]:

@@ -50,6 +50,9 @@ STARTERS = ("fire.Fire", "Fire")
 OF_CLASSES = "HfArgumentParser"
 """What fills data classes from a command."""
 
+OF_ITS_CLASSES = re.compile(r"HfArgumentParser|TrlParser|parse_args_into_dataclasses")
+"""What a script calls that parses the command line for data classes: no options of a module beside it."""
+
 """Functions that call another with the arguments of the command line. Source: google/python-fire, fire/core.py."""
 
 NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
@@ -69,7 +72,7 @@ class ScriptNames(NotedNames):
         super().__init__(text, file)
         self.beside = beside
         self.modules: dict[str, ScriptNames | None] = {}
-        if not self.options and any(PARSER.search(name) for name in self.called):
+        if not self.options and any(PARSER.search(name) and not OF_ITS_CLASSES.search(name) for name in self.called):
             self._options_beside()
 
     def _options_beside(self) -> None:

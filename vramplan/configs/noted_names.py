@@ -63,8 +63,10 @@ class NotedNames:
                 below = guards
                 if isinstance(now, ast.If | ast.IfExp) and name != "test":
                     below = (*guards, (now.test, name == "body"))
-                children = field if isinstance(field, list) else [field]
-                todo += [(child, inner, below) for child in children if isinstance(child, ast.AST)]
+                for child in field if isinstance(field, list) else [field]:
+                    if isinstance(child, ast.AST):
+                        todo.append((child, inner, below))
+                        below = (*below, *_left_before(child))
 
     def _note(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -138,10 +140,19 @@ class NotedNames:
             self.arguments[str(key)] = ast.Constant(None)
 
 
+def _left_before(node: ast.AST) -> tuple[tuple[ast.expr, bool], ...]:
+    """The test that has to fail for what stands behind a statement, as `if not args.use_lora: return model`."""
+    ends = node.body[-1] if isinstance(node, ast.If) and not node.orelse else None
+    leaves = isinstance(ends, ast.Return) and ends.value is not None
+    return ((node.test, False),) if leaves and isinstance(node, ast.If) else ()
+
+
 def _of_field(node: ast.expr) -> ast.expr:
-    """The default of `field(default=1, metadata=...)`, else the value."""
+    """The default of `field(default=1, metadata=...)` or of `default_factory=lambda: [...]`, else the value."""
     if isinstance(node, ast.Call) and name_of(node).rpartition(".")[2].lower() in ("field", "arg"):
-        return next((word.value for word in node.keywords if word.arg == "default"), node)
+        given = {word.arg: word.value for word in node.keywords}
+        made = given.get("default_factory")
+        return given.get("default", made.body if isinstance(made, ast.Lambda) else node)
     return node
 
 

@@ -192,6 +192,9 @@ def _constructed_by(text: str, path: str, written: Mapping[str, Written]) -> dic
     """
     outside = {key: item for key, item in written.items() if key.startswith("launcher.") or key in (NOTE, "program")}
     given = {key: item for key, item in written.items() if key not in outside}
+    idle_by = scripts.idle_switch(given)
+    if idle_by is not None:
+        raise InputError([Problem(scripts.IDLE, idle_by, scripts.GIVE, given[idle_by].file, given[idle_by].line)])
     try:
         found = calls.from_python(text, path, None, imported(path), given)
     except InputError:

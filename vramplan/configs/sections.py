@@ -45,6 +45,10 @@ CHECKPOINTS = "use_gradient_checkpointing"  # of Unsloth's adapters
 METHODS = re.compile(r"(?i)(?<![a-z])(grpo|dpo|kto|orpo|cpo|rloo|ppo)(?![a-z])")
 
 
+OF_SEQ2SEQ = frozenset(["predict_with_generate", "generation_max_length", "generation_num_beams", "sortish_sampler"])
+"""Arguments of Seq2SeqTrainingArguments alone, of which TRL's configurations have none: the plain Trainer runs."""
+
+
 class Unwrapped(NamedTuple):
     """The settings that sections of a file have, by the names of a library.
 
@@ -92,6 +96,8 @@ def unwrapped(
     if "dtype" not in found and "torch_dtype" not in found:
         found["dtype"] = place._replace(value="auto")  # `from_pretrained` of the checkpoint's type
     method = next((hit for text in (*sections, file or "") if (hit := METHODS.search(text.rpartition("/")[2]))), None)
+    if method is None and OF_SEQ2SEQ & sections[trains].keys():
+        found.setdefault("program", place._replace(value="trainer"))
     if method is not None and "program" not in found:
         found["program"] = place._replace(value=f"{method[1].lower()}_trainer")
     own = frozenset(key for key in found if TABLE.class_of(key) is None)

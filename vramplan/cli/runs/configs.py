@@ -39,7 +39,7 @@ VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
 LENGTH, CALLERS = "sequence_length", "only the caller knows"
-_OPTION = re.compile(r" \((--[a-z-]+( [\w-]+| '[^']+')?)\)$")  # of a reason: the hint has it, with a value
+_OPTION = re.compile(r" \((--[a-z-]+( [\w.-]+| '[^']+')?)\)$")  # of a reason: the hint has it, with a value
 _SETTING = re.compile(r"[\w.*:/-]+")
 """What a key of a file may be; what else gives a value is said in words, as `pretrain.py compiles the model`."""
 
@@ -285,7 +285,8 @@ def keys_of(read: ReadJob, over: dict[str, Any], *, assumes: bool = False) -> di
             continue
         said = _OPTION.search(reason)
         names_value = said is not None and ((said[2] or "").islower() or "'" in said[0])  # (--sharding zero3)
-        hint = said[1] if said is not None and names_value else _value_of(key, given)
+        asked = "parallel.data" if said is not None and said[1] == "--gpus N" else key  # the GPUs decide it too
+        hint = said[1] if said is not None and names_value else _value_of(asked, given)
         missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, hint, file))
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))

@@ -190,6 +190,9 @@ OF_MODELS = re.compile(
     r"|param|weight|precision|fp8|fsdp|flash|^pe$|llama|gemma|llava|mamba|conv|expan|rank|patch|channel|checkpointing)"
 )
 """Parts of names that may say of what model, step or batch a program made from nanoGPT is."""
+OF_OPTIMIZER = re.compile(r"(optim|optimizer|opt)(_(name|type|class))?")
+"""How programs made from nanoGPT call the optimizer that they choose by a word."""
+
 OF_EVALUATION = ("eval_", "val_", "test_")
 """How settings begin that say how a program evaluates, and nothing of its model."""
 
@@ -203,6 +206,10 @@ def _passed_over(sheet: Sheet, meaning: Meaning) -> None:
     """
     known = PROGRAM.table.known()
     for key in sheet.written:
+        if _names_optimizer(sheet, key):
+            sheet.taken.add(key)
+            meaning.lack(key, "train.py of nanoGPT has AdamW alone, and reads no such name")
+            continue
         decides = OF_MODELS.search(key) is not None or closest(key, known, 1, SLIP)
         if PROGRAM.table.class_of(key) is None and (key.startswith(OF_EVALUATION) or not decides):
             sheet.taken.add(key)
@@ -211,12 +218,18 @@ def _passed_over(sheet: Sheet, meaning: Meaning) -> None:
             )
 
 
+def _names_optimizer(sheet: Sheet, key: str) -> bool:
+    """Whether a setting is the word by which a program made from nanoGPT chooses its optimizer."""
+    return OF_OPTIMIZER.fullmatch(key) is not None and isinstance(sheet.written[key].value, str)
+
+
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     """Say AdamW, unless a setting that a program made from nanoGPT reads has the name of another optimizer."""
     for key in meaning.lacking:
         word = str(sheet.written[key].value).lower().replace("_", "-") if key in sheet.written else ""
-        if word in OPTIMIZERS and word != "adamw":
-            meaning.ask("optimizer", f"{key} is {word}, which train.py of nanoGPT reads nowhere (--optimizer {word})")
+        if word != "adamw" and (word in OPTIMIZERS or (word and _names_optimizer(sheet, key))):
+            usual = word if word in OPTIMIZERS else "NAME"
+            meaning.ask("optimizer", f"{key} is {word}, which train.py of nanoGPT reads nowhere (--optimizer {usual})")
             return
     meaning.say("optimizer", "adamw", "model.py configure_optimizers")
 

@@ -266,6 +266,13 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     if "grpo" in name.lower():  # the asynchronous recipe has the reference model on other GPUs
         sampling.ask_loss(meaning, "GRPO", more="" if sheet.given(LEARNERS) else "the reference model")
         return
+    if not name.startswith(("torchtune.", "torch.")):
+        what = "a loss of somebody's own: what it needs beside the logits is not counted"
+        meaning.ask("loss", f"{name} is {what} (--loss standard)")
+        for own in [one for one in sheet.written if one.startswith("loss.") and PROGRAM.table.class_of(one) is None]:
+            sheet.taken.add(own)
+            meaning.lack(own, what)
+        return
     word = sheet.word(key, LOSSES)
     if word == "ppo":
         sampling.ask_loss(meaning, "PPO", more="its reference, value and reward models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from vramplan.configs.shell.expanding import Argument, split_of, unknowns
+from vramplan.configs.shell.expanding import CLOSE, OPEN, Argument, split_of, unknowns
 from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord
 from vramplan.configs.shell.script import whole
 from vramplan.configs.shell.starting import QUEUES, SHELLS, Starting
@@ -13,6 +13,9 @@ from vramplan.configs.shell.starting import QUEUES, SHELLS, Starting
 ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
 YES = "y"
 """What a person is taken to answer whom a script asks whether to go on, `read -p "Go on? (y/n)" ANSWER`."""
+
+FILLED = ("mapfile", "readarray")
+"""Commands that fill an array with the lines of a file or of another command's output, which nobody runs."""
 
 _SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
 """A command whose output a variable keeps; a sum is `$((...))`."""
@@ -87,6 +90,10 @@ class Statements(Starting):
             return
         if words[0].text == "shift" and "@" in self.values:
             self.shift(int(words[1].text) if len(words) > 1 and words[1].text.isdecimal() else 1)
+            return
+        if words[0].text in FILLED:
+            name = next((word.text for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.text)), "MAPFILE")
+            self.values[name] = [Argument(f"{OPEN}{name}{CLOSE}", words[0].line)]
             return
         if words[0].text == "read" and len(words) > 2 and words[-2].text == HERE:
             self.fields(words[1:-2], words[-1], any(word.text.startswith("IFS=") for word in before))

@@ -60,6 +60,17 @@ TRAINING = re.compile(r"(fine-?tune|(^|[_-])(pre)?train|(^|[_-])(sft|dpo|mpo|kto
 OF_FILTERS = ("pass_rate_min", "pass_rate_max")
 """Arguments of open-r1's script that filters a data set. Source: huggingface/open-r1 (1416fa0), scripts/pass_rate_*."""
 
+IDLE = "the command answers or evaluates and trains nothing"
+_IDLE_SWITCHES = re.compile(r"(do|only)_(infer|inference|generate)|(infer|inference|eval|evaluate|test|predict)_only")
+"""Switches of scripts that both train and answer, with which they do the latter."""
+
+
+def idle_switch(written: Mapping[str, Written]) -> str | None:
+    """The switch of a command by which its script trains nothing; None where there is none, or where it trains too."""
+    is_on = {key for key, item in written.items() if item.value is True or str(item.value).lower() == "true"}
+    return None if "do_train" in is_on else next((key for key in is_on if _IDLE_SWITCHES.fullmatch(key)), None)
+
+
 OF_RLHF = "actor_zero_stage"
 """An argument of step 3 of DeepSpeed-Chat. Source: deepspeedai/DeepSpeedExamples, training/step3*/main.py."""
 
@@ -86,6 +97,10 @@ def refuse_without_training(sheet: Sheet) -> None:
         if sheet.given(key):
             sheet.refuse(key, "the file filters a data set and trains nothing", GIVE)
             return
+    idle_by = idle_switch(sheet.written)
+    if idle_by is not None:
+        sheet.refuse(idle_by, IDLE, GIVE)
+        return
     if program == "main.py" and sheet.given(OF_RLHF):
         message = "step 3 of DeepSpeed-Chat is not modelled: its actor generates answers between steps"
         sheet.refuse(OF_RLHF, message, "give the file of step 1 or 2")
@@ -143,12 +158,18 @@ def declared_defaults(sheet: Sheet, meaning: Meaning) -> None:
         name = OF_PEFT.get(key, key)
         if (key in HALVES and any(sheet.given(half) for half in HALVES)) or key == "loss_type":  # of another loss
             continue
-        if value is not None and TABLE.class_of(name) == "understood" and isinstance(value, str | bool | int | float):
+        is_plain = isinstance(value, str | bool | int | float) or _are_names(value)
+        if is_plain and TABLE.class_of(name) == "understood":
             found[name] = value
     if found:
         program = str(sheet.get("program")).replace("\\", "/").rsplit("/", 1)[-1]
         meaning.note(f"{program} is beside the command, and the defaults of its arguments hold")
         _default(sheet, **found)
+
+
+def _are_names(value: Any) -> bool:
+    """Whether a default is a list of names, as targets of adapters are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
 def _put(sheet: Sheet, key: str, value: Any, of: str) -> None:

@@ -1,0 +1,193 @@
+"""What was read silently as another job than the one that runs: each by the smallest file that shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.running import run
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
+
+pytestmark = pytest.mark.contract
+
+
+def together(folder: Path, files: dict[str, str], start: str) -> ReadJob:
+    """What a file means with the others beside it."""
+    for name, text in files.items():
+        (folder / name).write_text(dedent(text).lstrip("\n"), "utf-8")
+    return read_files([str(folder / start)], Wanted())
+
+
+LEAVES_EARLY = """
+    import argparse
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--adapt", action="store_true")
+    args = parser.parse_args()
+
+    def adapted(model, args):
+        if not args.adapt:
+            return model
+        return get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"]))
+
+    model = adapted(AutoModelForCausalLM.from_pretrained("gpt2"), args)
+    Trainer(model=model, args=TrainingArguments(output_dir="o", per_device_train_batch_size=2)).train()
+"""
+
+
+def test_what_stands_behind_a_return_is_not_run(tmp_path: Path) -> None:
+    """The adapter is made where the switch is on, and the function has not returned the model as it is."""
+    holds(job(LEAVES_EARLY, "own.py"), micro_batch_size=2, adapter__rank=None)
+    on = together(tmp_path, {"own.py": LEAVES_EARLY, "run.sh": "python own.py --adapt\n"}, "run.sh")
+    assert {value.key: value.value for value in on.values}["adapter.rank"] == 4
+
+
+OF_CLASSES = """
+    from dataclasses import dataclass, field
+    from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+    from tools import shuffled
+
+    @dataclass
+    class Own:
+        model_name: str = field(default="")
+        rows: int = field(default=2)
+
+    own = HfArgumentParser(Own).parse_args_into_dataclasses()[0]
+    model = AutoModelForCausalLM.from_pretrained(own.model_name)
+    Trainer(model=model, args=TrainingArguments(output_dir="o", per_device_train_batch_size=own.rows)).train()
+"""
+TOOLS = """
+    import argparse
+
+    def get_args():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--model_name", default="bert-base-uncased")
+        return parser.parse_args()
+
+    def shuffled(rows):
+        return rows
+"""
+
+
+def test_options_of_a_module_beside_are_none_of_a_script_with_classes(tmp_path: Path) -> None:
+    """The command gives the fields of the script's own class, whatever the other module's parser has by that name."""
+    files = {"own.py": OF_CLASSES, "tools.py": TOOLS, "run.sh": "python own.py --model_name gpt2 --rows 3\n"}
+    read = together(tmp_path, files, "run.sh")
+    holds({value.key: value.value for value in read.values}, model="gpt2", micro_batch_size=3)
+
+
+def test_a_default_that_a_lambda_makes_is_one(tmp_path: Path) -> None:
+    script = """
+        from dataclasses import dataclass, field
+        import transformers
+
+        @dataclass
+        class Adapter:
+            use_lora: bool = False
+            lora_r: int = 6
+            lora_target_modules: list[str] = field(default_factory=lambda: ["k_proj", "up_proj"])
+
+        parser = transformers.HfArgumentParser((transformers.TrainingArguments, Adapter))
+        words, adapter = parser.parse_args_into_dataclasses()
+        train(words, adapter)
+    """
+    command = "torchrun --nproc_per_node 2 own.py --model_name_or_path gpt2 --use_lora --bf16 True\n"
+    read = together(tmp_path, {"own.py": script, "run.sh": command}, "run.sh")
+    holds(
+        {value.key: value.value for value in read.values},
+        adapter__rank=6,
+        adapter__targets=["k_proj", "up_proj"],
+    )
+
+
+SECTIONS = """
+    trainer_args:
+      per_device_train_batch_size: 4
+      learning_rate: 1.0e-4
+      max_steps: 10
+      {more}
+    adapter_args:
+      r: 8
+      lora_alpha: 16
+"""
+
+
+def test_sections_with_arguments_of_seq2seq_are_of_the_plain_trainer() -> None:
+    """TRL turns checkpoints and bf16 on where nothing is said; Seq2SeqTrainingArguments do not."""
+    plain = job(SECTIONS.format(more="predict_with_generate: true"), "own.yaml")
+    holds(plain, activation_checkpointing="none", precision="fp32", adapter__rank=8)
+    holds(job(SECTIONS.format(more="packing: true"), "own.yaml"), activation_checkpointing="full")
+
+
+@pytest.mark.parametrize("fills", ["mapfile -t WORDS < <(python make.py)", "readarray -t WORDS < words.txt"])
+def test_arguments_that_nobody_knows_are_no_defaults(tmp_path: Path, fills: str) -> None:
+    """An array that is filled with the lines of an output is not empty."""
+    with pytest.raises(InputError, match=r"\$WORDS is known to the caller alone"):
+        together(tmp_path, {"run.sh": f'{fills}\nswift sft "${{WORDS[@]}}"\n'}, "run.sh")
+
+
+def test_an_empty_value_is_no_switch() -> None:
+    read = meant("python train.py --model_name_or_path '' --per_device_train_batch_size 2 --bf16\n", "run.sh")
+    assert "model" in read.open
+    assert "model" not in read.job
+    assert read.job["micro_batch_size"] == 2
+
+
+@pytest.mark.parametrize("switch", ["--do_infer", "--inference_only", "--eval_only true"])
+def test_a_command_that_answers_trains_nothing(tmp_path: Path, switch: str) -> None:
+    """Also where the script constructs its arguments itself, and would train without the switch."""
+    script = LEAVES_EARLY.replace('"--adapt"', f'"{switch.split()[0]}"').replace("args.adapt", "False")
+    (tmp_path / "own.py").write_text(dedent(script), "utf-8")
+    (tmp_path / "run.sh").write_text(f"accelerate launch own.py --per_device_train_batch_size 1 {switch}\n", "utf-8")
+    with pytest.raises(InputError, match="answers or evaluates and trains nothing"):
+        read_files([str(tmp_path / "run.sh")], Wanted())
+
+
+@pytest.mark.parametrize("key", ["optimizer_name", "optimizer", "opt_type"])
+def test_an_optimizer_by_its_word_is_not_taken_for_adamw(key: str) -> None:
+    """`train.py` of nanoGPT has AdamW alone; programs made from it choose by a word of their own."""
+    sizes = "n_layer = 12\nn_head = 12\nn_embd = 768\nblock_size = 1024\nbatch_size = 4\n"
+    other = meant(f"{sizes}{key} = 'own-kind'\n", "config.py")
+    assert "optimizer" in other.open
+    assert "optimizer" not in other.job
+    assert job(f"{sizes}{key} = 'AdamW'\n", "config.py")["optimizer"] == "adamw"
+
+
+def test_a_loss_of_somebodys_own_is_left_open() -> None:
+    recipe = """
+        # tune run lora_finetune_single_device --config own.yaml
+        model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b, lora_attn_modules: [q_proj], lora_rank: 8}
+        tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 512}
+        optimizer: {_component_: torch.optim.AdamW, lr: 1.0e-4}
+        loss: {_component_: ours.RankLoss, rank_share: 0.5}
+        batch_size: 2
+        dtype: bf16
+    """
+    read = meant(recipe, "own.yaml")
+    assert "loss" in read.open
+    assert "loss" not in read.job
+    assert "loss.rank_share" in read.unmodelled
+    assert read.job["micro_batch_size"] == 2
+
+
+def test_what_the_gpus_decide_is_asked_for_with_their_number(tmp_path: Path) -> None:
+    """An option of another library, as ZeRO of torchtitan, is no answer."""
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 1\nseq_len = 512\n'
+        "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = -1\n",
+        "utf-8",
+    )
+    asked = run("fit", str(path), "--gpu", "h100")
+    assert asked.code == 2
+    assert "--gpus 8" in asked.err
+    assert "zero3" not in asked.err
+    assert run("fit", str(path), "--gpu", "h100", "--gpus", "8", "--print", "verdict").code in (0, 3)
