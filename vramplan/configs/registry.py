@@ -34,6 +34,7 @@ MODULES = {
     "megatron-bridge": "megatron_bridge",
     "open-instruct": "open_instruct",
     "ms-swift": "ms_swift",
+    "verl": "verl",
 }
 """Names of `--from`, and the files in `programs/`."""
 
@@ -57,7 +58,7 @@ OTHER_NAMES = {
 }
 FOREIGN = {
     "nanotron": frozenset(["general", "parallelism", "tokens", "model", "optimizer"]),
-    "verl": frozenset(["actor_rollout_ref", "algorithm", "trainer"]),
+    "verl's PPO": frozenset(["actor_rollout_ref", "algorithm", "trainer"]),
 }
 """Programs whose files are told from others and not read, by keys of which a file has all.
 
@@ -68,7 +69,7 @@ FOREIGN_COMMANDS = {
     "Megatron-SWIFT": re.compile(
         r"(\S*/)?megatron (sft|pt|rlhf|dpo|grpo|rm)( .*)?|.*\bswift\.cli\._megatron\.\w+ .*", re.DOTALL
     ),
-    "verl": re.compile(r".*\bverl\.trainer\.\w+( .*)?", re.DOTALL),
+    "verl's PPO": re.compile(r".*\bverl\.trainer\.(?!fsdp_sft_trainer\b)\w+( .*)?", re.DOTALL),
     "OpenRLHF": re.compile(r".*\bopenrlhf\.cli\.train_\w+( .*)?", re.DOTALL),
     "XTuner": re.compile(r"(\S*/)?xtuner train .*", re.DOTALL),
     "OLMo-core": re.compile(r"(.*\s)?(\S*/)?src/scripts/train/\S+\.py( .*)?", re.DOTALL),
