@@ -8,20 +8,12 @@ from textwrap import dedent
 import pytest
 
 from tests.cli.running import run
-from tests.configs.meant import holds, job, meant
+from tests.configs.meant import holds, job, meant, together
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
-from vramplan.results.reading import ReadJob
 
 pytestmark = pytest.mark.contract
-
-
-def together(folder: Path, files: dict[str, str], start: str) -> ReadJob:
-    """What a file means with the others beside it."""
-    for name, text in files.items():
-        (folder / name).write_text(dedent(text).lstrip("\n"), "utf-8")
-    return read_files([str(folder / start)], Wanted())
 
 
 LEAVES_EARLY = """
@@ -191,3 +183,63 @@ def test_what_the_gpus_decide_is_asked_for_with_their_number(tmp_path: Path) -> 
     assert "--gpus 8" in asked.err
     assert "zero3" not in asked.err
     assert run("fit", str(path), "--gpu", "h100", "--gpus", "8", "--print", "verdict").code in (0, 3)
+
+
+def test_a_function_beside_that_wraps_the_model_leaves_the_adapter_open(tmp_path: Path) -> None:
+    """The command says nothing of the adapter, and a module that the script imports makes one."""
+    script = """
+        from transformers import HfArgumentParser, Trainer, TrainingArguments
+        from models import prepared
+
+        words = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()[0]
+        Trainer(model=prepared(words), args=words).train()
+    """
+    module = """
+        from peft import LoraConfig, get_peft_model
+
+        def prepared(words):
+            return get_peft_model(loaded(words), LoraConfig(r=8))
+    """
+    command = "python own.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --output_dir out\n"
+    read = together(tmp_path, {"own.py": script, "models.py": module, "run.sh": command}, "run.sh")
+    assert "adapter.kind" in read.open
+    plain = module.replace("get_peft_model(loaded(words), LoraConfig(r=8))", "loaded(words)")
+    read = together(tmp_path, {"own.py": script, "models.py": plain, "run.sh": command}, "run.sh")
+    assert "adapter.kind" not in read.open
+
+
+def test_quantization_that_hangs_on_an_unknown_setting_is_left_open() -> None:
+    script = """
+        from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+
+        def main(path):
+            settings = load(path)
+            bits = None
+            if {test}:
+                bits = BitsAndBytesConfig(load_in_8bit=True)
+            model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config=bits)
+            Trainer(model=model, args=TrainingArguments(output_dir="o", per_device_train_batch_size=2)).train()
+    """
+    read = meant(script.format(test="settings['bits']['on']"), "own.py")
+    assert "quantization" in read.open
+    assert "quantization" not in read.job
+    assert meant(script.format(test="has_bitsandbytes()"), "own.py").job["quantization"] == "int8"
+
+
+def test_model_type_of_somebodys_own_program_makes_no_model_of_its_file(tmp_path: Path) -> None:
+    """`model_type` is a key of config.json too; a file with the batch of a trainer is none."""
+    path = tmp_path / "own.json"
+    path.write_text(
+        '{"trainer": {"per_device_train_batch_size": 2, "fp16": true, "learning_rate": 1e-4},'
+        ' "model_name": "gpt2", "model_type": "causal", "max_length": 256}',
+        "utf-8",
+    )
+    assert run("fit", str(path), "--gpu", "h100", "--print", "verdict").out.strip() == "fits"
+
+
+def test_checkpoints_of_a_section_of_the_model_hold() -> None:
+    text = """
+        model: {name: gpt2, gradient_checkpointing: true, use_flash_attention: true}
+        training: {per_device_train_batch_size: 2, learning_rate: 1.0e-4, max_steps: 9, predict_with_generate: true}
+    """
+    holds(job(text, "own.yaml"), activation_checkpointing="full", attention="flash")

@@ -187,6 +187,12 @@ class ScriptNames(NotedNames):
         """What a name was assigned last before it, and no further; the expression itself where it is no name."""
         return (self._last(node) or node) if isinstance(node, ast.Name) else node
 
+    def is_none_before(self, node: ast.expr | None) -> bool:
+        """Whether a name is assigned None too, as where a branch that is not taken leaves it."""
+        key = (self.owner.get(node), node.id) if isinstance(node, ast.Name) else None
+        lines = [] if key is None else self.assigned.get(key, [])
+        return any(isinstance(value, ast.Constant) and value.value is None for _, value in lines)
+
     def value(self, node: ast.expr, depth: int = 0) -> Any:
         """The value of an expression, or a NotConstant."""
         try:

@@ -51,6 +51,17 @@ class NotedNames:
             if not isinstance(found, NotConstant):
                 yield found, holds
 
+    def depends(self, node: ast.AST, value: Callable[[ast.expr], Any]) -> ast.expr | None:
+        """The test around a node that hangs on a setting which the text does not say; None where none does.
+
+        A function without arguments asks for the machine or for a library, and is taken to find it.
+        """
+        for test, _ in self.guards.get(node, ()):
+            asks = any(isinstance(one, ast.Call) and not one.args and not one.keywords for one in ast.walk(test))
+            if not asks and "__name__" not in ast.unparse(test) and isinstance(value(test), NotConstant):
+                return test
+        return None
+
     def _own(self, node: ast.AST, function: Function | None) -> None:
         todo: list[tuple[ast.AST, Function | None, tuple[tuple[ast.expr, bool], ...]]] = [(node, function, ())]
         while todo:

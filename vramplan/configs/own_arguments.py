@@ -21,6 +21,9 @@ from vramplan.errors import InputError
 TASK = "_task"
 """Among the arguments of a script: the trainer of TRL, or of its name, that it imports, where it is one alone."""
 
+WRAPPING = "_wrapping"
+"""Among the arguments of a script: a function of a module beside it that puts an adapter around its model."""
+
 OF_A_TASK = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward)Trainer")
 OF_TRLS, OF_THE_TRAINER = "trl", "trainer"
 OF_TRL = re.compile(r"(?!ModelConfig$)\w+Config|TrlParser")
@@ -28,6 +31,9 @@ OF_TRL = re.compile(r"(?!ModelConfig$)\w+Config|TrlParser")
 
 WITHIN_TRL = re.compile(r"\btrl\.((?!ModelConfig\b)\w+Config|TrlParser)\b")
 PARSER = "ArgumentParser("
+OWN_PARSER = re.compile(r"\w+ArgumentParser")
+"""What scripts call a parser of their own, made from HfArgumentParser."""
+
 PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 
 
@@ -55,6 +61,9 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         found[TASK] = tasks.pop()
     decided = _decided(names, found)
     asked = [name for name in SWITCHES if name in found]
+    if not asked and not any(name in found for name in OF_LORA.values()):
+        wrapping = _wraps_elsewhere(names, beside)
+        found |= {} if wrapping is None else {WRAPPING: wrapping}
     if asked and _wraps_always(names):
         found |= dict.fromkeys(asked, True)
     elif "use_peft" not in decided or asked:
@@ -86,6 +95,33 @@ def _wraps_always(names: ScriptNames) -> bool:
         return bool(calls) and all(runs(one, (*behind, function.name)) for one in calls)
 
     return any(name_of(call).rpartition(".")[2] == "get_peft_model" and runs(call) for call in names.calls())
+
+
+WRAPS = ("get_peft_model", "LoraConfig", "inject_adapter_in_model")
+
+
+def _wraps_elsewhere(names: ScriptNames, beside: Beside) -> str | None:
+    """The function of a module beside the script by which it may put an adapter around its model; None without one."""
+    for call in names.calls():
+        first, _, last = name_of(call).partition(".")
+        module, name = names.imported.get(first, ("", None))
+        if not module:
+            continue
+        for path in (module, f"{module}.{name}") if name else (module,):
+            found = beside(path)
+            function = None if found is None else _function_of(found, last or str(name))
+            if function is not None and any(word in function for word in WRAPS):
+                return name_of(call)
+    return None
+
+
+def _function_of(found: tuple[str, str], name: str) -> str | None:
+    """The text of a function of a module, None where it has none of that name."""
+    try:
+        function = ScriptNames(*found).functions.get(name)
+    except InputError:
+        return None
+    return None if function is None else ast.unparse(function)
 
 
 def _decided(names: ScriptNames, found: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +197,8 @@ def _data_classes(names: ScriptNames) -> list[ast.ClassDef]:
 
 def _parses_classes(names: ScriptNames) -> bool:
     """Whether a script parses its command line into data classes."""
-    return any(name_of(call).rpartition(".")[2] in PARSERS for call in names.calls())
+    made = (name_of(call).rpartition(".")[2] for call in names.calls())
+    return any(name in PARSERS or OWN_PARSER.fullmatch(name) for name in made)
 
 
 def _modules(names: ScriptNames, beside: Beside) -> Iterator[ScriptNames]:

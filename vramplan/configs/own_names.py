@@ -86,6 +86,15 @@ def may_decide(name: str) -> bool:
     return first not in KEPT and "save" not in words and any(word in DECISIVE for word in (first, *words))
 
 
+ANSWERS = _words("generation generate inference infer serve serving deploy deployment benchmark demo chat")
+"""Names of sections of what a model does once it is trained."""
+
+
+def is_beside_training(section: str) -> bool:
+    """Whether a section of somebody's own program says how a model answers or is evaluated, by its name."""
+    return bool({*re.split(r"[._]", section.lower())} & (ANSWERS | KEPT))
+
+
 def asked_by(name: str) -> str | None:
     """The key of a job that a setting which may decide is of by its name; None where it is of none, or of several."""
     words = {*re.split(r"[._]", name.lower())}
@@ -125,6 +134,8 @@ def is_quiet(name: str) -> bool:
     """
     *above, last = name.lower().split(".")
     words = [word for part in (*above, _OF_TOKENS.sub("tokenizer", last)) for word in part.split("_")]
+    if words[-1] in ("prompt", "prompts"):  # of the model, as FastChat's copies have it
+        words = [word for word in words if word != "model"]
     known = all(word in SUBJECTS or word in FURTHER for word in words)
     subjects = [word for word in words if word in SUBJECTS]
     if any(word in HOW for word in words):

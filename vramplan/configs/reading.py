@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import PASTED, read_text
-from vramplan.configs import command, forms, notebooks, records, registry, sections, shell
+from vramplan.configs import command, forms, notebooks, records, registry, sections, shell, sky
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
 from vramplan.configs.neighbours import imported, sourced
@@ -106,9 +106,15 @@ def form_of(text: str, file: str) -> str:
 
 
 def unfolded(text: str, file: str) -> tuple[str, str]:
-    """A text with its form; in the place of a notebook the script that its cells make. Raises InputError."""
+    """A text with its form; in the place of a notebook the script that its cells make, in that of a task its script.
+
+    Raises InputError.
+    """
     form = form_of(text, file)
-    return notebooks.script(text, file) if form == NOTEBOOK else (text, form)
+    if form == NOTEBOOK:
+        return notebooks.script(text, file)
+    task = sky.script(text) if form == YAML else None
+    return (text, form) if task is None else (task, SHELL)
 
 
 def settings(text: str, file: str) -> dict[str, Written]:
@@ -164,13 +170,20 @@ def settings(text: str, file: str) -> dict[str, Written]:
     return _started_by(written, text, file) or _of_sections(written, file) or written
 
 
+OF_TRAINER = ("trl", "training-arguments")
+"""Programs of which somebody's own may have a few keys at its top, and the others in a section."""
+
 WHOLE = ("axolotl", "llama-factory", "ms-swift", "open-instruct")
 """Programs whose whole file may be a section of another file."""
 
 
 def _of_sections(written: Mapping[str, Written], file: str) -> dict[str, Written] | None:
     """The settings of a file of somebody's own program, by its sections; None for a file of a known program."""
-    if not any("." in key for key in written) or registry.strongest(written) is not None:
+    if not any("." in key for key in written):
+        return None
+    known = registry.strongest(written)
+    inside = sections.BATCH not in written and any(key.endswith(f".{sections.BATCH}") for key in written)
+    if known is not None and not (inside and known in OF_TRAINER):
         return None
 
     def whose(inside: Mapping[str, Written]) -> str | None:

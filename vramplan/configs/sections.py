@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from vramplan.configs.programs.arguments.keys import BITS, LORA, TABLE
+from vramplan.configs.programs.arguments.keys import BITS, LORA, OF_OTHERS, OF_TRL, TABLE
+from vramplan.configs.table import names
 from vramplan.configs.written import Written
 from vramplan.tuples import NamedTuple
 
@@ -31,7 +32,8 @@ NAMES = (
     *("base_model", "id", "repo_id", "hf_model_id", "base", "base_model_name", "pretrained"),
 )
 LOADED = {"torch_dtype": "torch_dtype", "dtype": "torch_dtype", "attn_implementation": "attn_implementation"}
-LOADED |= {name: name for name in ("load_in_4bit", "load_in_8bit", "use_flash_attention_2")}
+LOADED |= {name: name for name in ("load_in_4bit", "load_in_8bit", "use_flash_attention_2", "gradient_checkpointing")}
+LOADED |= dict.fromkeys(("use_flash_attention", "use_flash_attn", "flash_attention"), "use_flash_attention_2")
 
 LENGTHS = ("max_seq_length", "max_length", "max_seq_len", "packing")
 """What sections of models and of data say of a sample."""
@@ -47,6 +49,15 @@ METHODS = re.compile(r"(?i)(?<![a-z])(grpo|dpo|kto|orpo|cpo|rloo|ppo)(?![a-z])")
 
 OF_SEQ2SEQ = frozenset(["predict_with_generate", "generation_max_length", "generation_num_beams", "sortish_sampler"])
 """Arguments of Seq2SeqTrainingArguments alone, of which TRL's configurations have none: the plain Trainer runs."""
+
+
+OF_TRL_ALONE = OF_TRL - names(
+    """
+    use_peft lora_r lora_alpha lora_dropout lora_target_modules lora_modules_to_save lora_task_type use_dora use_rslora
+    load_in_8bit load_in_4bit bnb_4bit_quant_type bnb_4bit_quant_storage use_bnb_nested_quant datasets
+    """
+)
+"""Keys of TRL by which somebody's own program is one of its trainers: adapters and quantized weights are of any."""
 
 
 class Unwrapped(NamedTuple):
@@ -78,10 +89,14 @@ def unwrapped(
             beside = {key: item for key, item in written.items() if not key.startswith(f"{name}.")}
             own = frozenset(beside) - inside.keys()
             return Unwrapped({**beside, **inside}, own, f"the section {name} is a file of {program}")
-    trains = next((name for name, inside in sections.items() if _trains(inside)), None)
-    if trains is None:
+    several = [name for name, inside in sections.items() if _trains(inside)]
+    if not several:
         return None
-    found = {**{key: item for key, item in written.items() if "." not in key}, **sections[trains]}
+    trains, *others = several
+    sections = {name: inside for name, inside in sections.items() if name not in others}
+    tops = {key: item for key, item in written.items() if "." not in key}
+    tops = {key: item for key, item in tops.items() if item.value is not None or key not in OF_OTHERS}
+    found = {**tops, **sections[trains]}
     read = [trains]
     for name, inside in sections.items():
         taken = {} if name == trains else _of_section(name, inside)
@@ -96,7 +111,7 @@ def unwrapped(
     if "dtype" not in found and "torch_dtype" not in found:
         found["dtype"] = place._replace(value="auto")  # `from_pretrained` of the checkpoint's type
     method = next((hit for text in (*sections, file or "") if (hit := METHODS.search(text.rpartition("/")[2]))), None)
-    if method is None and OF_SEQ2SEQ & sections[trains].keys():
+    if method is None and (OF_SEQ2SEQ & sections[trains].keys() or not OF_TRL_ALONE & found.keys()):
         found.setdefault("program", place._replace(value="trainer"))
     if method is not None and "program" not in found:
         found["program"] = place._replace(value=f"{method[1].lower()}_trainer")
@@ -105,6 +120,8 @@ def unwrapped(
         f"of somebody's own program: the sections {', '.join(read)} are read as arguments of TrainingArguments, "
         "LoraConfig and from_pretrained, and what they leave out has the defaults of these"
     )
+    if others:
+        note += f"; {', '.join(others)} has the arguments of another run, which are not read"
     return Unwrapped(found, own, note)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from vramplan.configs.own_names import is_of_what_is_off, is_off, may_decide
+from vramplan.configs.own_names import is_beside_training, is_of_what_is_off, is_off, may_decide
 from vramplan.configs.shell import Argument, Script, shown, unknowns
 from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written, interpolated, referred
@@ -348,7 +348,7 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
         elif kind is None and key not in sheet.taken and key in sheet.declared:
             if str(item.value).lower() in ("none", "false", "", "0"):
                 quiet.append(key)
-            elif may_decide(key.rpartition(".")[2]):
+            elif may_decide(key.rpartition(".")[2]) and not is_beside_training(key.rpartition(".")[0]):
                 own = "an argument of the script's own, which may say what is trained; --ignore-unknown passes over it"
                 strange.append(Problem("is not understood", key, own, item.file, item.line, item.column))
             else:

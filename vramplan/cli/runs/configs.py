@@ -49,6 +49,9 @@ _PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
 _MODEL = re.compile(r'(?m)^\s*[{,]?\s*"?(kind"?\s*:\s*"?model\b|model_type"?\s*:|architectures"?\s*:)')
 
 
+_BATCH = '"per_device_train_batch_size"'
+
+
 def is_known(path: str) -> bool:
     """Whether the keys of a file are those of a training program."""
     try:
@@ -91,7 +94,9 @@ def _is_model(text: str) -> bool:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return True  # said where it is read
-    return isinstance(found, Mapping) and bool(found.keys() & {"kind", "model_type", "architectures"})
+    if not isinstance(found, Mapping) or (_BATCH in text and not found.keys() & {"kind", "architectures"}):
+        return False  # `model_type: seq2seq` of somebody's own program
+    return bool(found.keys() & {"kind", "model_type", "architectures"})
 
 
 def asked_of(

@@ -33,6 +33,7 @@ WITHOUT_EFFECT = names(
     wandb_run_name learning_rate max_iters weight_decay beta1 beta2 decay_lr warmup_iters lr_decay_iters min_lr
     backend config_keys config ddp tokens_per_iter device_type ptdtype ctx data_dir iter_num best_val_loss meta_path
     meta_vocab_size model_args scaler optimizer checkpoint t0 local_iter_num raw_model running_mfu seed
+    scale_attn_by_inverse_layer_idx
     """
 )
 DEFAULTS: dict[str, Any] = {

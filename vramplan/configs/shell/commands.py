@@ -35,6 +35,18 @@ def named_by_caller(arguments: list[Argument]) -> int | None:
     return None
 
 
+OF_TRAINERS = ("--model_name_or_path", "--per_device_train_batch_size")
+
+
+def installed(arguments: list[Argument]) -> int | None:
+    """The place of a program that somebody's package installs, `own-train --model_name_or_path NAME`; else None."""
+    names = [item.text.partition("=")[0].replace("-", "_").replace("__", "--", 1) for item in arguments]
+    first = next((at for at, item in enumerate(arguments) if item.text.startswith("-")), 0)
+    is_one = first > 0 and all(name in names for name in OF_TRAINERS)
+    starts = any(item.text.rsplit("/", 1)[-1] in LAUNCHERS for item in arguments[:first])
+    return first - 1 if is_one and not starts and "-m" not in names else None
+
+
 def without_redirections(arguments: list[Argument]) -> list[Argument]:
     """The arguments of a command that was the text of a variable, up to a pipe."""
     kept: list[Argument] = []

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from vramplan.configs.shell.branches import Branches
-from vramplan.configs.shell.commands import LAUNCHERS, is_training, named_by_caller, without_redirections
+from vramplan.configs.shell.commands import (
+    LAUNCHERS,
+    installed,
+    is_training,
+    named_by_caller,
+    without_redirections,
+)
 from vramplan.configs.shell.expanding import Argument, Expansion, shown, split_of
 from vramplan.configs.shell.scanning import ShellWord, statements_of
 from vramplan.configs.shell.script import Script, placed, whole
@@ -24,6 +30,9 @@ QUEUES = ("sbatch", "qsub", "bsub")
 OF_THE_SHELL = ("activate", "conda.sh", "setvars.sh", ".bashrc", ".bash_profile", ".profile", ".zshrc")
 """Scripts that set up a shell, as of virtual environments and of a login, and set no variable of a run."""
 
+
+TYPING = ("send-keys", "send", "new-session", "new", "new-window", "neww", "split-window")
+"""Commands of tmux that hand a text to a shell."""
 
 MANY = 3  # a program with more flags than these may train
 
@@ -95,7 +104,7 @@ class Starting(Expansion):
         arguments = [argument for word in words for argument in self.expand(word)]
         if not arguments:
             return
-        if self.another(arguments) or self.shell_of(arguments) or self.written(arguments):
+        if self.another(arguments) or self.shell_of(arguments) or self.written(arguments) or self.typed(arguments):
             return
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
@@ -106,6 +115,8 @@ class Starting(Expansion):
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
             at = named_by_caller(arguments)
+        if at is None:
+            at = installed(arguments)
         if at is None:
             module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)
             if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
@@ -142,6 +153,15 @@ class Starting(Expansion):
         else:
             return False
         return self.inner(text, arguments[place + 2].line)
+
+    def typed(self, arguments: list[Argument]) -> bool:
+        """`tmux send-keys -t NAME "python train.py" C-m`: what another shell is handed as text."""
+        if arguments[0].text != "tmux" or not any(item.text in TYPING for item in arguments):
+            return False
+        for item in arguments:
+            if re.search(r"\S\s+\S", item.text):
+                self.inner(item.text, item.line)
+        return True
 
     def another(self, arguments: list[Argument]) -> bool:
         """`bash run.sh a b`: run the script of that name with these arguments, where it reads them by their place.

@@ -285,7 +285,10 @@ class _Page(AdapterPage):
         quantized = self.names.behind(node)
         if isinstance(quantized, ast.IfExp):
             quantized = self.names.behind(quantized.body)
-        if isinstance(quantized, ast.Call) and name_of(quantized).endswith("BitsAndBytesConfig"):
+        hangs_on = self.names.depends(quantized, self.names.value) if quantized is not None else None
+        if node is not None and hangs_on is not None and self.names.is_none_before(node):
+            self.put("quantization_config", NotConstant(ast.unparse(hangs_on)), node)
+        elif isinstance(quantized, ast.Call) and name_of(quantized).endswith("BitsAndBytesConfig"):
             for key in ("load_in_4bit", "load_in_8bit"):  # the configuration won until transformers 4.38 refused both
                 self.written.pop(key, None)
             self.of_call(quantized, BITS)

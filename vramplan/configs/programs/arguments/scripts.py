@@ -50,7 +50,7 @@ class TrainerScript(NamedTuple):
 
 WITHOUT_TRAINING = re.compile(
     r"(.*_)?(?P<kind>chat|chatbot|cli_demo|web_demo|demo|infer|inference|evaluate|evaluation|evaluator|eval|merge|export|serve)"
-    r"([_-].*)?\.py|.*(merge_lora|_to_hf)\w*\.py"
+    r"([_-].*)?\.py|.*(merge_lora|_to_hf)\w*\.py|(calculate|compute|extract)_\w*(loss|score|logit|embed|perplexity)\w*\.py"
 )
 """What scripts are called that train nothing."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramplan.configs.checkpoints import quantized_by_name
+from vramplan.configs.own_arguments import WRAPPING
 from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, SETS_GRADIENTS
@@ -32,6 +33,11 @@ def adapter(file: TrainingFile) -> bool:
     if not wanted and _always(file):
         wanted = True
         meaning.note("lora_r: the script has no switch for its adapter here, and one is counted (--adapter null)")
+    wrapping = file.sheet.declared.get(WRAPPING)
+    if not wanted and wrapping is not None:
+        what = f"{wrapping} of the script may put an adapter around the model; --adapter null says that it does not"
+        meaning.ask("adapter.kind", f"{what} (--adapter lora)")
+        return False
     if not wanted:
         if rank != 0 and any(sheet.given(key) for key in ("lora_r", "lora_alpha", "lora_target_modules")):
             meaning.note("lora_*: without use_peft TRL makes no adapter")

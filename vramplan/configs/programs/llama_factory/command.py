@@ -16,6 +16,10 @@ _SETS = re.compile(r"--|[\w.]+=")
 """How a word begins that sets a key."""
 
 
+OF_ITS_OWN = frozenset(["stage", "finetuning_type", "template", "cutoff_len", "lora_target", "dataset_dir"])
+"""Arguments of which a command of `src/train.py` without a file has one."""
+
+
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
     verbs = ("train", "sft", "dpo", "rm")
@@ -33,6 +37,9 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     first, rest = words[at + 1], words[at + 1 :]
     config = Written(first.text, file, first.line) if names_file(first.text) and not _SETS.match(first.text) else None
     changes = {**assigned(rest, file), **options(rest, file)}
+    is_own = config is None and words[at].text.endswith("src/train.py") and not OF_ITS_OWN & changes.keys()
+    if is_own:  # a script of that name without an argument of LLaMA-Factory
+        return None
     if words[at].text in verbs:
         changes["program"] = Written(words[at].text, file, words[at].line)
     launcher = launcher_of(before, file)

@@ -29,6 +29,8 @@ OF_ITS_OWN = (
     *("split_dataset_ratio", "loss_scale", "truncation_strategy", "swanlab_exp_name", "load_args"),
 )
 
+OF_AXOLOTL = frozenset(["base_model", "micro_batch_size"])
+
 OF_RELEASES_1_AND_2 = ("sft_type", "lora_dropout_p", "template_type", "train_dataset_sample", "model_id_or_path")
 """Names of arguments that release 3 renamed; examples/pytorch/llm/scripts at v1.0 and v2.0."""
 
@@ -66,6 +68,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
     found = sum(key in keys for key in {*OF_ITS_OWN, *OF_RELEASES_1_AND_2})
     if "sft_type" in keys and "model_type" in keys:  # which names the model there
         return len(keys)
+    if TUNER in keys and "model" in keys and not OF_AXOLOTL & keys.keys():  # of release 4
+        return found + 8
     return found + 2 * ("model" in keys or "model_id_or_path" in keys) if found > 1 else 0
 
 

@@ -111,6 +111,7 @@ UNMODELLED: Mapping[str, str] = {
     "sleep_level": SAMPLING,
     "offload_model": SAMPLING,
     "offload_optimizer": SAMPLING,
+    "gc_collect_after_offload": SAMPLING,
     "move_model_batches": SAMPLING,
     "chord_*": "CHORD trains on further samples beside those of GRPO",
     "teacher_*": "how a teacher is loaded",
