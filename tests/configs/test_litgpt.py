@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.configs.meant import holds, job, meant
+from tests.configs.meant import holds, job, meant, together
 from vramplan.errors import InputError
 
 FULL = """\
@@ -268,3 +269,13 @@ def test_a_copy_of_litgpt_may_say_what_is_recomputed(key: str) -> None:
     text = text.replace("8}}\n", f"8, {name}: {{word}}}}}}\n") if section == "train" else text + own
     assert job(text.format(devices=2, word="false"), "a.yaml")["activation_checkpointing"] == "none"
     assert job(text.format(devices=2, word="true"), "a.yaml")["activation_checkpointing"] == "full"
+
+
+def test_the_scripts_before_the_command_litgpt(tmp_path: Path) -> None:
+    """Those with `--train.` are what the command starts; earlier ones say neither batch nor rank."""
+    command = "python finetune/lora.py --checkpoint_dir checkpoints/EleutherAI/pythia-160m"
+    run = f"{command} --train.micro_batch_size 3 --train.max_seq_length 64 --lora_r 5\n"
+    found = together(tmp_path, {"run.sh": run}, "run.sh")
+    assert (found.program, found.job["micro_batch_size"], found.job["adapter"]["rank"]) == ("litgpt", 3, 5)
+    with pytest.raises(InputError, match="constants in its text"):
+        together(tmp_path, {"run.sh": f"{command} --precision bf16-true\n"}, "run.sh")

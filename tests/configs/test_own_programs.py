@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.configs.meant import holds, job, meant, together
-from vramplan.configs.own_names import is_quiet
+from vramplan.configs.own_names import is_off, is_quiet
 from vramplan.errors import InputError
 
 pytestmark = pytest.mark.contract
@@ -154,3 +154,39 @@ def test_keys_that_change_no_memory_are_passed_over(tmp_path: Path) -> None:
     assert "gc_collect_after_offload" in together(tmp_path, {"run.sh": swift}, "run.sh").unmodelled
     nano = "batch_size = 4\nblock_size = 64\nn_layer = 2\nscale_attn_by_inverse_layer_idx = True\n"
     assert "scale_attn_by_inverse_layer_idx" in [one.key for one in meant(nano, "config/train_own.py").without_effect]
+
+
+def test_a_batch_of_a_step_asks_for_the_passes_that_make_it() -> None:
+    """Of `effective_batch_size` only the program knows how it is shared out."""
+    text = """
+        model: {name: gpt2}
+        training: {per_device_train_batch_size: 2, learning_rate: 1.0e-4, num_train_epochs: 1, effective_batch_size: 64}
+    """
+    read = meant(text, "own.yaml")
+    assert "effective_batch_size" in read.open["gradient_accumulation_steps"]
+    assert read.job["micro_batch_size"] == 2
+    with pytest.raises(InputError, match="effective_batch_size"):
+        meant(text.replace("64}", "64, gradient_accumulation_steps: 3}"), "own.yaml")
+
+
+def test_quantization_that_is_off_counts_for_nothing() -> None:
+    assert is_off("quantized", False)
+    assert not is_off("quantized", True)
+    assert not is_off("lora", False)
+
+
+DIFFUSION = "--pretrained_model_name_or_path own/model --train_batch_size 1 --mixed_precision bf16"
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        (f"accelerate launch sdxl_train_network.py {DIFFUSION} --network_dim 8\n", "run.sh"),
+        (f"accelerate launch own.py {DIFFUSION} --resolution=512\n", "run.sh"),
+        ("[model]\npretrained_model_name_or_path = 'a'\n[network]\nnetwork_module = 'networks.lora'\n", "own.toml"),
+        ('{"--model_family": "flux", "--data_backend_config": "a.json", "--lora_rank": 4}', "config.json"),
+    ],
+)
+def test_trainers_of_diffusion_models_are_told(text: str, file: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"diffusion models.*not modelled"):
+        together(tmp_path, {file: text}, file)

@@ -74,6 +74,9 @@ OF_JOB = (
 )
 """Keys of a job that one option answers, and the words by which a setting may be of them."""
 
+OF_STEP = _words("effective global total")
+"""Words of the batch of a step, which says how many passes make one."""
+
 KEPT = _words("save export merge merged log push upload eval evaluation valid validation test predict preprocess group")
 """Words with which settings begin that say what becomes of a model or of data, or how it is evaluated.
 
@@ -98,12 +101,14 @@ def is_beside_training(section: str) -> bool:
 def asked_by(name: str) -> str | None:
     """The key of a job that a setting which may decide is of by its name; None where it is of none, or of several."""
     words = {*re.split(r"[._]", name.lower())}
+    if words & OF_STEP and "batch" in words:
+        return "gradient_accumulation_steps"
     found = [key for key, of in OF_JOB if words & of]
     others = words & DECISIVE - frozenset().union(*(of for _, of in OF_JOB))
     return found[0] if found and not others and (len(found) == 1 or found[0] == "optimizer") else None
 
 
-_SWITCH = re.compile(r"(use|enable|with)_\w+|\w+_enabled?")
+_SWITCH = re.compile(r"(use|enable|with)_\w+|\w+_enabled?|quantized?")
 
 
 def is_off(name: str, value: object) -> bool:

@@ -59,10 +59,13 @@ OTHER_NAMES = {
 FOREIGN = {
     "nanotron": frozenset(["general", "parallelism", "tokens", "model", "optimizer"]),
     "verl's PPO": frozenset(["actor_rollout_ref", "algorithm", "trainer"]),
+    "kohya's sd-scripts (diffusion models)": frozenset(["pretrained_model_name_or_path", "network_module"]),
+    "SimpleTuner (diffusion models)": frozenset(["data_backend_config", "model_family"]),
 }
-"""Programs whose files are told from others and not read, by keys of which a file has all.
+"""Programs whose files are told from others and not read, by keys of which a file has all, at its top or in a section.
 
-Source: huggingface/nanotron, src/nanotron/config/config.py; volcengine/verl, verl/trainer/config/ppo_trainer.yaml.
+Source: huggingface/nanotron, src/nanotron/config/config.py; volcengine/verl, verl/trainer/config/ppo_trainer.yaml;
+kohya-ss/sd-scripts, library/train_util.py and train_network.py; bghira/SimpleTuner, OPTIONS.md.
 """
 
 FOREIGN_COMMANDS = {
@@ -73,11 +76,16 @@ FOREIGN_COMMANDS = {
     "OpenRLHF": re.compile(r".*\bopenrlhf\.cli\.train_\w+( .*)?", re.DOTALL),
     "XTuner": re.compile(r"(\S*/)?xtuner train .*", re.DOTALL),
     "OLMo-core": re.compile(r"(.*\s)?(\S*/)?src/scripts/train/\S+\.py( .*)?", re.DOTALL),
+    "a trainer of diffusion models": re.compile(
+        r"(?=.*\s--pretrained_model_name_or_path[= ])(?=.*\s--(resolution|network_module|instance_\w+|snr_gamma)\b).*"
+        r"|(.*[\s/])?((sdxl|flux|sd3)_)?train_(network|text_to_image|dreambooth|controlnet)\w*\.py( .*)?",
+        re.DOTALL,
+    ),
 }
 """Programs whose commands are told from others and not read: they take arguments of the Trainer, and mean others.
 
 Source: modelscope/ms-swift, swift/cli/main.py; OpenRLHF/OpenRLHF, openrlhf/cli; InternLM/xtuner, xtuner/entry_point.py;
-allenai/OLMo-core, src/scripts/train.
+allenai/OLMo-core, src/scripts/train; huggingface/diffusers, examples; kohya-ss/sd-scripts.
 """
 
 ENOUGH = 2  # keys that are a program's alone, to take a file for its
@@ -106,7 +114,8 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
     scores = sorted(((program_of(name).recognise(keys), name) for name in MODULES), reverse=True)
     best, second = scores[0], scores[1]
     hint = "name it: --from " + ", ".join(sorted(MODULES))
-    other = next((name for name, own in FOREIGN.items() if own <= {key.split(".", 1)[0] for key in keys}), None)
+    parts = {part.lstrip("-") for key in keys for part in (key.split(".", 1)[0], key.rpartition(".")[2])}
+    other = next((name for name, own in FOREIGN.items() if own <= parts), None)
     if best[0] < ENOUGH and other is not None:
         raise InputError([_foreign(other, file)])
     if best[0] < ENOUGH:

@@ -17,7 +17,7 @@ from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
-from vramplan.errors import near_matches
+from vramplan.errors import InputError, Problem, near_matches
 from vramplan.options.spellings import CLASSES
 from vramplan.options.words import LATER_TORCH_OPTIMIZERS, NEVER_FUSED
 
@@ -334,8 +334,31 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("adapter.alpha", sheet.count("lora_alpha"), "lora_alpha")
 
 
+_SCRIPT = re.compile(r"(?:.*/)?(?:(?:litgpt/)?(finetune)/(full|lora)|litgpt/(pretrain))\.py")
+"""Scripts of early March 2024, before the command `litgpt`; tutorials/finetune_lora.md of that time starts them."""
+
+
+def _as_commands(words: Words, file: str) -> Words:
+    """`python litgpt/finetune/lora.py` as `litgpt finetune_lora`. Raises InputError for the scripts of 2023."""
+    at = next((place for place, word in enumerate(words) if _SCRIPT.fullmatch(word.text)), None)
+    found = _SCRIPT.fullmatch(words[at].text) if at is not None else None
+    if at is None or found is None:
+        return words
+    behind = words[at + 1 :]
+    is_read = "litgpt/" in words[at].text or any(re.match(r"--(train|data|eval)\.|--config\b", w.text) for w in behind)
+    if not is_read and any(re.match(r"--(checkpoint_dir|precision|quantize)\b", word.text) for word in behind):
+        what = "is a script of Lit-GPT of 2023, which has batch and rank as constants in its text"
+        hint = "say what it runs: vramplan fit MODEL GPU --seq N --micro-batch N"
+        raise InputError([Problem(what, words[at].text, hint, file, words[at].line)])
+    if not is_read:
+        return words
+    kind = "_".join(part for part in found.groups() if part)
+    return [words[at]._replace(text="litgpt"), words[at]._replace(text=kind), *behind]
+
+
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
+    words = _as_commands(words, file)
     at = next((place for place, word in enumerate(words[:-1]) if named(word) == "litgpt"), None)
     kind = re.fullmatch(r"(finetune(?:_full|_lora)?|pretrain)", words[at + 1].text) if at is not None else None
     if at is None or kind is None:

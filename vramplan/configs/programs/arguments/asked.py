@@ -84,5 +84,5 @@ def ask_own(file: TrainingFile) -> None:
 
 
 OFF = ("none", "false", "", "0", "no")
-OF_NUMBERS = ("sequence_length", "micro_batch_size")
+OF_NUMBERS = ("sequence_length", "micro_batch_size", "gradient_accumulation_steps")
 """Where the file says one by the program's own key, another is of something else, as the batch of an evaluation is."""
