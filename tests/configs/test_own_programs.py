@@ -9,6 +9,7 @@ import pytest
 from tests.configs.meant import holds, job, meant, together
 from vramplan.configs.own_names import is_off, is_quiet
 from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
 
 pytestmark = pytest.mark.contract
 
@@ -190,3 +191,55 @@ DIFFUSION = "--pretrained_model_name_or_path own/model --train_batch_size 1 --mi
 def test_trainers_of_diffusion_models_are_told(text: str, file: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"diffusion models.*not modelled"):
         together(tmp_path, {file: text}, file)
+
+
+OF_HYDRA = """
+    import hydra
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    @hydra.main(version_base=None, config_path="conf", config_name="own")
+    def main(cfg):
+        model = AutoModelForCausalLM.from_pretrained(cfg.model.name)
+        if cfg.adapter.rank != 0:
+            model = get_peft_model(model, LoraConfig(r=cfg.adapter.rank, target_modules=["c_attn"]))
+        words = TrainingArguments(
+            output_dir=cfg.out,
+            per_device_train_batch_size=cfg.batch,
+            gradient_accumulation_steps=cfg.passes,
+        )
+        Trainer(model=model, args=words).train()
+
+    main()
+"""
+SETTINGS = "model: {name: gpt2}\nadapter: {rank: 0}\nbatch: 16\npasses: 2\nout: out-${batch}\n"
+
+
+def of_hydra(folder: Path, arguments: str = "", settings: str = SETTINGS) -> ReadJob:
+    (folder / "conf").mkdir(exist_ok=True)
+    files = {"conf/own.yaml": settings, "conf/other.yaml": SETTINGS.replace("16", "7"), "own.py": OF_HYDRA}
+    return together(folder, {**files, "run.sh": f"torchrun --nproc_per_node 2 own.py {arguments}\n"}, "run.sh")
+
+
+def test_a_script_of_hydra_is_read_with_its_file_and_with_what_the_command_changes(tmp_path: Path) -> None:
+    read = of_hydra(tmp_path)
+    assert (read.job["model"], read.job["micro_batch_size"], read.job["gradient_accumulation_steps"]) == ("gpt2", 16, 2)
+    assert "adapter" not in read.job
+    read = of_hydra(tmp_path, "batch=3 adapter.rank=4")
+    assert (read.job["micro_batch_size"], read.job["adapter"]["rank"]) == (3, 4)
+    assert of_hydra(tmp_path, "--config-name other").job["micro_batch_size"] == 7
+    assert of_hydra(tmp_path, "--config-name=other.yaml batch=5").job["micro_batch_size"] == 5
+    with pytest.raises(InputError, match="batsh"):
+        of_hydra(tmp_path, "batsh=3")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS.replace("16", "???"),
+        SETTINGS.replace("16", "${passes}"),
+        SETTINGS.replace("model:", "defaults: [_self_, others]\nmodel:"),
+    ],
+)
+def test_what_hydra_puts_together_is_asked_for(settings: str, tmp_path: Path) -> None:
+    assert "micro_batch_size" in of_hydra(tmp_path, "", settings).open

@@ -243,3 +243,69 @@ def test_checkpoints_of_a_section_of_the_model_hold() -> None:
         training: {per_device_train_batch_size: 2, learning_rate: 1.0e-4, max_steps: 9, predict_with_generate: true}
     """
     holds(job(text, "own.yaml"), activation_checkpointing="full", attention="flash")
+
+
+OWN_TRAINER = """
+    from pairs import PairsDPOTrainer
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    class {name}(Trainer):
+        def compute_loss(self, model, inputs):
+            return model(**inputs).loss
+
+    model = AutoModelForCausalLM.from_pretrained("gpt2")
+    args = TrainingArguments(output_dir="out", per_device_train_batch_size=2)
+    {made}(model=model, args=args).train()
+"""
+
+
+def test_the_loss_of_an_own_trainer_over_pairs_is_asked_for() -> None:
+    """By its name it has two answers of a prompt in a step, and perhaps a reference model."""
+    for made in ("OurDPOTrainer", "PairsDPOTrainer", "OurRewardTrainer"):
+        read = meant(OWN_TRAINER.format(name=made.replace("Pairs", "Other"), made=made), "own.py")
+        assert made in read.open["loss"]
+    assert "loss" not in meant(OWN_TRAINER.format(name="WeightedTrainer", made="WeightedTrainer"), "own.py").open
+
+
+def test_the_adapter_behind_a_switch_is_that_of_the_script(tmp_path: Path) -> None:
+    script = """
+        from dataclasses import dataclass
+        from peft import LoraConfig, get_peft_model
+        from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+        @dataclass
+        class Ours:
+            model_name_or_path: str = "gpt2"
+            use_peft: bool = False
+
+        def main():
+            ours, words = HfArgumentParser((Ours, TrainingArguments)).parse_args_into_dataclasses()
+            model = loaded(ours)
+            if ours.use_peft:
+                model = get_peft_model(model, LoraConfig(r=24, lora_dropout=0.25, task_type="CAUSAL_LM"))
+            Trainer(model=model, args=words).train()
+    """
+    command = "python own.py --per_device_train_batch_size 2 --use_peft True --output_dir out\n"
+    adapter = together(tmp_path, {"own.py": script, "run.sh": command}, "run.sh").job["adapter"]
+    assert (adapter["rank"], adapter["dropout"]) == (24, 0.25)
+    full = command.replace("--use_peft True ", "")
+    assert "adapter" not in together(tmp_path, {"own.py": script, "run.sh": full}, "run.sh").job
+
+
+FURTHER = """
+    import fire
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    def train(batch: int = 2, **more):
+        model = AutoModelForCausalLM.from_pretrained("gpt2")
+        Trainer(model=model, args=TrainingArguments(output_dir="o", per_device_train_batch_size=batch, **more)).train()
+
+    {call}
+"""
+
+
+def test_further_arguments_of_a_function_are_those_of_its_call() -> None:
+    assert not {"max_gradient_norm", "optimizer"} & meant(FURTHER.format(call="fire.Fire(train)"), "own.py").open.keys()
+    read = meant(FURTHER.format(call="train(batch=3, max_grad_norm=0.0, gradient_checkpointing=True)"), "own.py")
+    assert (read.job["micro_batch_size"], read.job["activation_checkpointing"]) == (3, "full")
+    assert "max_gradient_norm" in meant(FURTHER.format(call=""), "own.py").open

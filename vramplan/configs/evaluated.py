@@ -72,6 +72,7 @@ class ScriptNames(NotedNames):
         super().__init__(text, file)
         self.beside = beside
         self.modules: dict[str, ScriptNames | None] = {}
+        self.changes: dict[str, Any] = {}  # of the settings of Hydra, by a command
         if not self.options and any(PARSER.search(name) and not OF_ITS_CLASSES.search(name) for name in self.called):
             self._options_beside()
 
@@ -94,6 +95,11 @@ class ScriptNames(NotedNames):
         function that Fire calls.
         """
         left = set(values)
+        if any(data_files.of_hydra(function) for function in self.functions.values()):
+            self.changes = {key: item for key, item in values.items() if key in data_files.OF_HYDRAS_COMMAND}
+            changed = {key: item for key, item in values.items() if key not in self.changes and self._is_set(key)}
+            left -= self.changes.keys() | changed.keys()
+            self.changes |= changed
         for name in [one for one in left if self._is_field(one)]:
             fields = next(fields for fields in self.fields.values() if name in fields)
             fields[name] = ast.Constant(as_parsed(values[name], ast.Call(fields[name], [], [])))
@@ -113,6 +119,17 @@ class ScriptNames(NotedNames):
                     told[:1] = [(function.lineno, ast.copy_location(constant, one))]
                     left.discard(one.arg)
         return left
+
+    def _is_set(self, key: str) -> bool:
+        """Whether the file of Hydra has a setting, which a command then changes."""
+        for function in self.functions.values():
+            filled = data_files.of_hydra(function)
+            found: Any = self.value(filled[1]) if filled is not None else None
+            for part in key.split("."):
+                found = found.get(part, UNKNOWN) if isinstance(found, Mapping) else UNKNOWN
+            if filled is not None and found is not UNKNOWN:
+                return True
+        return False
 
     def _is_field(self, name: str) -> bool:
         """Whether an argument is a field of one data class of the script, and of no library's, that a parser fills."""
@@ -142,11 +159,28 @@ class ScriptNames(NotedNames):
                 }
             elif (handed := self._handed_on(below)) is not None:
                 found |= self.given(ast.Call(call.func, [], [ast.keyword(None, handed)]))
+            elif (further := self._further(word.value)) is not None:
+                found |= further
             else:
                 found[UNKNOWN] = word.value
             if isinstance(word.value, ast.Name):
                 found |= self.items.get((self.owner.get(word.value), word.value.id), {})
         return found
+
+    def _further(self, node: ast.expr) -> dict[str, ast.expr] | None:
+        """What `**words` of a function's own head holds: what its only call gives beyond the other parameters."""
+        function = self.owner.get(node)
+        words = function.args.kwarg if function is not None and isinstance(node, ast.Name) else None
+        if function is None or words is None or not isinstance(node, ast.Name) or words.arg != node.id:
+            return None
+        calls = self.called.get(function.name, [])
+        if not calls and any(name_of(one) in STARTERS for one in self.calls()):
+            return {}  # the arguments of a command that the function has no name for are settings
+        if len(calls) != 1 or any(word.arg is None for word in calls[0].keywords):
+            return None
+        heads = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        taken = {one.arg for one in heads}
+        return {word.arg: word.value for word in calls[0].keywords if word.arg and word.arg not in taken}
 
     def items_of(self, node: ast.expr | None) -> dict[str, ast.expr]:
         """The items of a dictionary, with those of others within it: `{"a": 1, **({"b": 2} if TEST else {})}`."""
@@ -382,11 +416,13 @@ class ScriptNames(NotedNames):
             return _decided(kept[node.attr])
         raise _Unknown
 
-    def _loaded(self, node: ast.expr) -> Any:
+    def _loaded(self, node: ast.expr, of_hydra: bool = False) -> Any:
         """What is in the file beside the script that an expression is, opens or reads."""
         path = data_files.place_in(node, self._behind, self.value)
+        path = data_files.of_command(path, self.changes) if of_hydra else path
         found = self.beside(path) if path else None
         inside = None if found is None else data_files.content(*found)
+        inside = data_files.composed(inside, self.changes) if of_hydra else inside
         if inside is None:
             raise _Unknown
         return inside
@@ -397,7 +433,7 @@ class ScriptNames(NotedNames):
         if short in YES:
             return True
         if name in data_files.LOADERS and node.args:
-            return self._loaded(node.args[0])
+            return self._loaded(node.args[0], of_hydra=name == data_files.OF_HYDRA)
         if name in data_files.WRAPPERS and len(node.args) == 1 and not node.keywords:
             return self._value(node.args[0], depth)
         if name in self.functions:

@@ -86,6 +86,12 @@ def started(program: str, file: str) -> tuple[str, str] | None:
     return None
 
 
+def is_of_hydra(program: str, file: str) -> bool:
+    """Whether a script that a command starts is there and takes its settings from Hydra itself, as NeMo's do not."""
+    found = started(program, file)
+    return found is not None and f"@{data_files.OF_HYDRA}(" in found[0]
+
+
 def declared(text: str, path: str) -> tuple[Written, Written]:
     """The arguments of a script that a command starts, and whose they are."""
     found = own_arguments.declared(text, path, imported(path))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramplan.catalog import scalars
+from vramplan.configs import data_files
 from vramplan.configs.forms import NotConstant, python_tree
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -96,6 +97,7 @@ class NotedNames:
             given = [*node.args.posonlyargs, *node.args.args]
             pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
             pairs += [(one, it) for one, it in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if it]
+            pairs += filter(None, [data_files.of_hydra(node)])
             for one, default in pairs:
                 self.assigned.setdefault((node, one.arg), []).append((node.lineno, default))
         elif isinstance(node, ast.ClassDef):

@@ -68,17 +68,19 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
         found |= dict.fromkeys(asked, True)
     elif "use_peft" not in decided or asked:
         decided = {key: value for key, value in decided.items() if key != "use_peft" and key not in OF_LORA.values()}
-    decided |= {key: value for key, value in _targets(names).items() if key not in decided and key not in found}
+    decided |= {key: value for key, value in _of_its_adapter(names).items() if key not in decided and key not in found}
     return found | {key: value for key, value in decided.items() if found.get(key) is None or key in ALWAYS}
 
 
-def _targets(names: ScriptNames) -> dict[str, Any]:
-    """The targets of the one adapter that a script makes, whatever it asks before it does."""
+def _of_its_adapter(names: ScriptNames) -> dict[str, Any]:
+    """What the one adapter of a script is like, whatever the script asks before it makes it."""
     made = [call for call in names.calls() if name_of(call).rpartition(".")[2] == "LoraConfig"]
-    given = {word.arg: word.value for word in made[0].keywords} if len(made) == 1 else {}
-    value = names.value(given["target_modules"]) if "target_modules" in given else None
-    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return {OF_LORA["target_modules"]: ",".join(value)} if is_list and value else {}
+    given = {word.arg: names.value(word.value) for word in made[0].keywords if word.arg} if len(made) == 1 else {}
+    told = {OF_LORA[key]: value for key, value in given.items() if key in OF_LORA}
+    found = {key: value for key, value in told.items() if isinstance(value, int | float)}
+    targets = told.get(OF_LORA["target_modules"])
+    is_list = isinstance(targets, list) and all(isinstance(item, str) for item in targets)
+    return found | ({OF_LORA["target_modules"]: ",".join(targets)} if is_list and targets else {})
 
 
 def _wraps_always(names: ScriptNames) -> bool:

@@ -13,7 +13,7 @@ from vramplan.catalog.text import PASTED, read_text
 from vramplan.configs import command, forms, notebooks, records, registry, sections, shell, sky
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
-from vramplan.configs.neighbours import imported, sourced
+from vramplan.configs.neighbours import imported, is_of_hydra, sourced
 from vramplan.configs.neighbours import started as script_started
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.arguments import calls, recognising, scripts
@@ -147,6 +147,9 @@ def settings(text: str, file: str) -> dict[str, Written]:
         own = script_started(str(written["program"].value), file) if "program" in written else None
         if own is not None:
             declared, trainer_of = declared_by(*own)
+            if is_of_hydra(str(written["program"].value), file):
+                changed = command.assigned(script.arguments, file)
+                written |= {key: item or Written(None, file) for key, item in changed.items()}
             made = None if scripts.of(written, declared.value) is not None else _constructed_by(*own, written)
             if made is not None:
                 return made

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, named, option
+from vramplan.configs.neighbours import is_of_hydra
 from vramplan.configs.programs import nemo_cli as cli
 from vramplan.configs.programs import nemo_defaults as defaults
 from vramplan.configs.programs import nemo_keys as keys_of
@@ -377,6 +378,8 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     at = next((word for word in words if named(word) in HYDRA), None)
     module = next((word.text for before, word in pairwise(words) if before.text == "-m"), "nemo")
     if (name is None and at is None) or not module.startswith(("nemo", "torch.")):
+        return None
+    if at is None and any(is_of_hydra(word.text, file) for word in words if word.text.endswith(".py")):
         return None
     if name is None and at is not None:
         name = Written(HYDRA[named(at)], file, at.line)

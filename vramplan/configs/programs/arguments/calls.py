@@ -21,7 +21,7 @@ from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments import loaded_adapters
 from vramplan.configs.programs.arguments.adapter_calls import AdapterPage
-from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, OLD_KBIT, SETS_GRADIENTS
+from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, OF_PAIRS, OLD_KBIT, SETS_GRADIENTS
 from vramplan.configs.programs.arguments.script_page import UNSLOTH
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
@@ -79,6 +79,9 @@ LIBRARIES = ("trl", "transformers", "unsloth", "optimum")
 
 LENGTHS = ("max_length", "max_seq_length", "model_max_length", "block_size")
 """Arguments of a command that say how long a sequence is."""
+
+PREFERENCES = re.compile(r"(DPO|KTO|ORPO|CPO|SimPO|RRHF|Reward|Preference|Pairwise)(?![a-z])")
+"""In the name of somebody's own trainer: it compares answers."""
 
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
@@ -182,6 +185,8 @@ class _Page(AdapterPage):
             self._reference(run.trainer)
         if run.task is None:
             self._length()
+            if run.own and PREFERENCES.search(name_of(run.trainer)):
+                self.put(OF_PAIRS, name_of(run.trainer), run.trainer)
 
     def _freezes(self) -> None:
         """Whether the script says by itself which parameters are trained, of another model than a reference."""

@@ -45,6 +45,9 @@ SETS_GRADIENTS = "requires_grad"
 CLASSIFIER = "ForSequenceClassification"
 """A model of a script that classifies sequences."""
 
+OF_PAIRS = "trainer_of_pairs"
+"""The class of somebody's own trainer whose name is of preferences, made from the plain one."""
+
 LORA = {
     "r": "lora_r",
     "lora_alpha": "lora_alpha",

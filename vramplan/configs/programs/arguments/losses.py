@@ -10,7 +10,7 @@ import re
 from vramplan.configs.own_arguments import TASK
 from vramplan.configs.programs import preferences, sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import CLASSIFIER
+from vramplan.configs.programs.arguments.keys import CLASSIFIER, OF_PAIRS
 from vramplan.configs.shell import shown, unknowns
 from vramplan.configs.table import names
 from vramplan.errors import near_matches
@@ -135,6 +135,9 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     if task == SFT:
         if classifies:
             meaning.say("loss", "classification", CLASSIFIER)
+        elif sheet.given(OF_PAIRS):
+            what = "is somebody's own, with a loss over pairs of answers by its name"
+            meaning.ask("loss", f"{sheet.text(OF_PAIRS)} {what}: --loss standard is the step of SFT (--loss dpo)")
         elif pairs is not None:
             meaning.ask("loss", f"{pairs}; {preferences.ASKED}")
         elif liger:
