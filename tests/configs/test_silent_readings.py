@@ -12,6 +12,7 @@ from tests.configs.meant import holds, job, meant, together
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
 
 pytestmark = pytest.mark.contract
 
@@ -309,3 +310,51 @@ def test_further_arguments_of_a_function_are_those_of_its_call() -> None:
     read = meant(FURTHER.format(call="train(batch=3, max_grad_norm=0.0, gradient_checkpointing=True)"), "own.py")
     assert (read.job["micro_batch_size"], read.job["activation_checkpointing"]) == (3, "full")
     assert "max_gradient_norm" in meant(FURTHER.format(call=""), "own.py").open
+
+
+def test_an_adapter_behind_an_argument_of_another_name_is_asked_for(tmp_path: Path) -> None:
+    """`--method lora` says it by its value alone; where the defaults leave the call out there is none."""
+    script = """
+        import argparse
+        from peft import LoraConfig, get_peft_model
+        from transformers import Trainer, TrainingArguments
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--model_name_or_path")
+        parser.add_argument("--fp16", action="store_true")
+        parser.add_argument("--per_device_train_batch_size", type=int, default=2)
+        parser.add_argument("--method", default="all")
+        words = parser.parse_args()
+        model = loaded(words)
+        if words.method == "lora":
+            model = get_peft_model(model, LoraConfig(r=8))
+        train(model, words)
+    """
+    command = "python own.py --model_name_or_path gpt2 --per_device_train_batch_size 3 --fp16 {method}\n"
+
+    def read(method: str) -> ReadJob:
+        text = command.format(method=method)
+        return together(tmp_path, {"own.py": script, "run.sh": text}, "run.sh")
+
+    assert "behind method" in read("--method lora").open["adapter.kind"]
+    assert "adapter.kind" not in read("").open
+
+
+def test_an_adapter_that_the_text_decides_is_not_asked_for(tmp_path: Path) -> None:
+    script = """
+        import argparse
+        from peft import LoraConfig, get_peft_model
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--method", default="lora")
+        words = parser.parse_args()
+        model = AutoModelForCausalLM.from_pretrained("gpt2")
+        if words.method == "lora":
+            model = get_peft_model(model, LoraConfig(r=8))
+        Trainer(model=model, args=TrainingArguments(output_dir="o", per_device_train_batch_size=3)).train()
+    """
+    read = together(tmp_path, {"own.py": script, "run.sh": "python own.py --method all --seed 3\n"}, "run.sh")
+    assert "adapter" not in read.job
+    assert "adapter.kind" not in read.open
+    assert together(tmp_path, {"own.py": script, "run.sh": "python own.py\n"}, "run.sh").job["adapter"]["rank"] == 8

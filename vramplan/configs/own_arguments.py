@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.configs.constructed import Beside
@@ -17,12 +17,25 @@ from vramplan.configs.evaluated import ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
 from vramplan.errors import InputError
+from vramplan.tuples import NamedTuple
 
 TASK = "_task"
 """Among the arguments of a script: the trainer of TRL, or of its name, that it imports, where it is one alone."""
 
 WRAPPING = "_wrapping"
-"""Among the arguments of a script: a function of a module beside it that puts an adapter around its model."""
+"""Among the arguments of a script: the Wrapping by which there may be an adapter around its model."""
+
+
+class Wrapping(NamedTuple):
+    """What may put an adapter around a model: a function of a module beside the script, or a call behind a test.
+
+    `by`: the arguments of the test; `idle`: whether their defaults leave the call out.
+    """
+
+    what: str
+    by: tuple[str, ...] = ()
+    idle: bool = False
+
 
 OF_A_TASK = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward)Trainer")
 OF_TRLS, OF_THE_TRAINER = "trl", "trainer"
@@ -62,7 +75,7 @@ def declared(text: str, file: str, beside: Beside) -> dict[str, Any]:
     decided = _decided(names, found)
     asked = [name for name in SWITCHES if name in found]
     if not asked and not any(name in found for name in OF_LORA.values()):
-        wrapping = _wraps_elsewhere(names, beside)
+        wrapping = _wraps_behind(names, found) or _wraps_elsewhere(names, beside)
         found |= {} if wrapping is None else {WRAPPING: wrapping}
     if asked and _wraps_always(names):
         found |= dict.fromkeys(asked, True)
@@ -102,7 +115,19 @@ def _wraps_always(names: ScriptNames) -> bool:
 WRAPS = ("get_peft_model", "LoraConfig", "inject_adapter_in_model")
 
 
-def _wraps_elsewhere(names: ScriptNames, beside: Beside) -> str | None:
+def _wraps_behind(names: ScriptNames, found: Mapping[str, Any]) -> Wrapping | None:
+    """The call behind a test of the script's arguments that puts an adapter around its model; None without one."""
+    for call in names.calls():
+        if name_of(call).rpartition(".")[2] != "get_peft_model":
+            continue
+        parts = [part for test, _ in names.guards.get(call, ()) for part in ast.walk(test)]
+        asked = {part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "") for part in parts}
+        if by := tuple(sorted(asked & found.keys())):
+            return Wrapping(f"{name_of(call)}, behind {' and '.join(by)},", by, names.is_left_out(call))
+    return None
+
+
+def _wraps_elsewhere(names: ScriptNames, beside: Beside) -> Wrapping | None:
     """The function of a module beside the script by which it may put an adapter around its model; None without one."""
     for call in names.calls():
         first, _, last = name_of(call).partition(".")
@@ -113,7 +138,7 @@ def _wraps_elsewhere(names: ScriptNames, beside: Beside) -> str | None:
             found = beside(path)
             function = None if found is None else _function_of(found, last or str(name))
             if function is not None and any(word in function for word in WRAPS):
-                return name_of(call)
+                return Wrapping(f"{name_of(call)} of the script")
     return None
 
 

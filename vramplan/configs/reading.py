@@ -15,6 +15,7 @@ from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.neighbours import declared as declared_by
 from vramplan.configs.neighbours import imported, is_of_hydra, sourced
 from vramplan.configs.neighbours import started as script_started
+from vramplan.configs.own_arguments import WRAPPING
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.arguments import calls, recognising, scripts
 from vramplan.configs.programs.megatron import options
@@ -221,7 +222,9 @@ def _constructed_by(text: str, path: str, written: Mapping[str, Written]) -> dic
     for key, item in given.items():  # which reaches the script in a way that its text does not show
         if key in settings and shell.unknowns(str(settings[key].value)):
             settings[key] = item
-    outside[DECLARED], _ = declared_by(text, path)
+    declared, _ = declared_by(text, path)
+    told = {key: item for key, item in declared.value.items() if key != WRAPPING}  # which the settings decide
+    outside[DECLARED] = declared._replace(value=told)
     before = [str(outside[NOTE].value)] if NOTE in outside else []
     outside[NOTE] = Written("; ".join([*before, f"{os.path.basename(path)}: {note}"]), path)
     return {**outside, **settings}

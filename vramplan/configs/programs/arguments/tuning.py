@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramplan.configs.checkpoints import quantized_by_name
-from vramplan.configs.own_arguments import WRAPPING
+from vramplan.configs.own_arguments import WRAPPING, Wrapping
 from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, SETS_GRADIENTS
@@ -33,9 +33,9 @@ def adapter(file: TrainingFile) -> bool:
     if not wanted and _always(file):
         wanted = True
         meaning.note("lora_r: the script has no switch for its adapter here, and one is counted (--adapter null)")
-    wrapping = file.sheet.declared.get(WRAPPING)
-    if not wanted and wrapping is not None:
-        what = f"{wrapping} of the script may put an adapter around the model; --adapter null says that it does not"
+    wrapping: Wrapping | None = file.sheet.declared.get(WRAPPING)
+    if not wanted and wrapping is not None and not (wrapping.idle and not any(map(sheet.given, wrapping.by))):
+        what = f"{wrapping.what} may put an adapter around the model; --adapter null says that it does not"
         meaning.ask("adapter.kind", f"{what} (--adapter lora)")
         return False
     if not wanted:
