@@ -13,7 +13,8 @@ from vramplan import fit
 from vramplan.job import build_job
 from vramplan.planner.decision import ALWAYS, IN_DOUBT, MOST_EVENTS, decide
 from vramplan.planner.reserving import Simulation, records_of, remarks
-from vramplan.replay.caching.run import Reservation, reserve
+from vramplan.replay.caching.reservation import Reservation
+from vramplan.replay.caching.run import reserve
 from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import ResolvedJob
 

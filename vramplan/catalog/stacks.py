@@ -45,6 +45,13 @@ RELEASES = (
     "limited_gathers_since",
     *("logits_returned_since", "shifted_labels_since", "one_attention_since", "grouped_attention_since"),
     *("batched_masks_since", "strided_attention_since", "stacked_experts_since", "exact_layers_since"),
+    *(
+        "read_on_device_since",
+        "quantized_room_since",
+        "tied_once_since",
+        "counted_bits_since",
+        "quantized_as_read_since",
+    ),
     *("wide_norms_since", "projections_apart_since", "copied_places_since", "flat_on_device_since"),
 )
 """The release of PyTorch, of Transformers, of LitGPT or of DeepSpeed, from which on something is so."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from vramplan.engines import behaviour_of
@@ -26,6 +26,9 @@ class PlannerBehaviour:
     taught_in_tiles: str | None = None  # the same where the job's loss is made by tiles
     taught_from_file: str | None = None  # the same where the predictions of the teacher were saved
     taught_loss: str | None = None  # that of a teacher beside the model; None: the job's own, with a divergence
+
+    # from_pretrained brings weights of few bits to the device, with what else vramplan/planner/loads.py is told of it
+    loads_by_transformers: Mapping[str, bool] | None = None
 
     def optimizer_of(self, job: ResolvedJob) -> str:
         """The optimizer by the name that `replay.optimizers` has for it."""

@@ -44,7 +44,7 @@ from vramplan.values.parallel import MOST_GRADIENTS
 
 if TYPE_CHECKING:
     from vramplan.planner.reserving import Simulation
-    from vramplan.replay.caching.run import Reservation
+    from vramplan.replay.caching.reservation import Reservation
     from vramplan.replay.pipeline.stages import Stage
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from vramplan.planner.alike import AlikeRecords
     from vramplan.planner.reserving import Simulation
     from vramplan.replay.caching.course import Records
-    from vramplan.replay.caching.run import Reservation, SimulatedRun
+    from vramplan.replay.caching.reservation import Reservation
+    from vramplan.replay.caching.run import SimulatedRun
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from vramplan.replay.caching.allocator import Exceeded
 from vramplan.replay.caching.course import Records
-from vramplan.replay.caching.run import Reservation, SimulatedRun
+from vramplan.replay.caching.reservation import Reservation
+from vramplan.replay.caching.run import SimulatedRun
 from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import earlier_of, replay, stands_for
@@ -112,10 +113,14 @@ class Simulation:
         """The run on this device. Raises Exceeded as `SimulatedRun.reservation` does."""
         if self._on_this_device is None:
             found = self.unmet.get(self.settings)
-            if found is None or found.reserved_bytes > self.limit_bytes:
+            if found is None or not self._has_room_for(found):
                 found = self._kept(self.settings, self._run(most_bytes))
             self._on_this_device = found
         return self._on_this_device
+
+    def _has_room_for(self, found: Reservation) -> bool:
+        """Whether a run that met no limit is the one on this device."""
+        return max(found.reserved_bytes, found.decided_below_bytes) <= self.limit_bytes
 
     def _run(self, most_bytes: int | None) -> Reservation:
         run = self.waiting.pop(self, None) or self._of_larger() or self._begun(self.settings, self.limit_bytes)
@@ -138,17 +143,19 @@ class Simulation:
 
     def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:
         found = self.unmet.get(settings)
-        if found is not None and (limit_bytes is None or found.reserved_bytes <= limit_bytes):
+        of_another = found is not None and found.decided_below_bytes > self.limit_bytes
+        if found is not None and not of_another and (limit_bytes is None or self._has_room_for(found)):
             return found
         return self._kept(settings, self._begun(settings, limit_bytes).reservation())
 
     def _begun(self, settings: Settings, limit_bytes: int | None) -> SimulatedRun:
         *others, (record, first) = self.records()
         given = (record, self.micro, settings, limit_bytes, first, self.workspaces, self.is_turned)
-        return SimulatedRun(*given, others=others)
+        return SimulatedRun(*given, others=others, room_bytes=self.limit_bytes)
 
     def _kept(self, settings: Settings, found: Reservation) -> Reservation:
         met_none = found.failure is None and not found.retries and settings.max_split_size_bytes == UNLIMITED
+        met_none = met_none and found.decided_below_bytes <= self.limit_bytes
         if met_none and settings.memory_fraction is None:  # a limit of its own
             self.unmet[settings] = found
         return found
@@ -225,6 +232,12 @@ def remarks(found: Reservation, room_bytes: int) -> list[str]:
     elif found.first_allocated_bytes > found.later_allocated_bytes:
         more = found.first_allocated_bytes - found.later_allocated_bytes
         said.append(f"the first iteration is the worst one: it holds {more / GIB:.2f} GiB more than those after it")
+    if found.failure is None and found.loading_is_worst:
+        start, used = found.start_reserved_bytes / GIB, found.allocated_bytes / GIB
+        said.append(
+            f"loading needs more than a step: {start:.2f} GiB are reserved before the first iteration, and the "
+            f"iterations use {used:.2f} GiB at most"
+        )
     if found.failure is None and found.retries:
         times = "once" if found.retries == 1 else f"{found.retries} times"
         iterations = f"{found.iterations} iterations"

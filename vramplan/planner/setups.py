@@ -16,6 +16,7 @@ from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3, ZERO_STAGES, is_fsdp
 
 if TYPE_CHECKING:
+    from vramplan.replay.loading import Loading
     from vramplan.replay.pipeline.stages import Stage
 
 
@@ -60,6 +61,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         fp32_gradients=job.fp32_gradients,
         image_size=job.image_size,
         half_weights=job.half_weights,
+        loading=_loading_of(job),
         target_length=job.target_length,
         compile=job.compile,
         wide_embeddings=job.runtime.embedding_states == "fp32" and not of_torchao(job),
@@ -91,6 +93,15 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
+
+
+def _loading_of(job: ResolvedJob) -> Loading | None:
+    """How weights of few bits come to the device."""
+    how = planning_of(job).loads_by_transformers
+    if job.quantization is None or how is None:
+        return None
+    found: Loading | None = imported("vramplan.planner.loads:by_transformers")(job, **how)
+    return found
 
 
 def _precision_of(job: ResolvedJob) -> str:

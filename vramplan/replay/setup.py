@@ -11,6 +11,7 @@ from vramplan.values.model import NEWEST, ModelShape, OldCode
 from vramplan.values.parallel import Sharded, Split
 
 if TYPE_CHECKING:
+    from vramplan.replay.loading import Loading
     from vramplan.replay.pipeline.stages import Stage
 
 
@@ -45,6 +46,7 @@ class Setup(NamedTuple):
     checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
     grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
     reads_shards: bool = False  # the program loads its part of a weight alone, and no weight is whole on the device
+    loading: Loading | None = None  # how the program brings weights of few bits to a device; None: one by one
     half_weights: bool = False  # autocast over weights of its own element type
     compile: bool = False  # torch.compile around the model and its loss
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits

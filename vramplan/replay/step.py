@@ -31,8 +31,11 @@ from vramplan.values.parallel import DDP, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.carried import Carried
+    from vramplan.replay.start import Start
 
 
+HALVES = ("fp16", "bf16")  # element types of checkpoints
+INT8, FP32 = "int8", "fp32"
 HALF_BYTES = 2  # weights are brought to 16 bits before they are quantized
 
 
@@ -261,6 +264,7 @@ class Iteration:
         if tape.unrolled:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
             record.load_bytes = loads
+            record.start = self._start(owned)
             record.state_bytes = pieces
         for one in self.techniques:
             one.annotate(record)
@@ -305,6 +309,18 @@ class Iteration:
             return ()
         halves = [(rounded(one.elements * HALF_BYTES),) if len(one.quantized) > 1 else () for one in owned]
         return tuple(sizes for one, sizes in zip(owned, halves, strict=True) for _ in range(one.copies))
+
+    def _start(self, owned: Sequence[Parameter]) -> Start | None:
+        """What a program says that it does before the first iteration, of weights that each device has whole."""
+        setup = self.setup
+        is_whole = setup.sharding is None or setup.sharding.kind == DDP
+        if setup.loading is None or not is_whole or setup.split is not None:
+            return None
+        wide = setup.model.dtype not in HALVES
+        narrow = setup.quantization != INT8 and setup.precision != FP32
+        start_of = imported("vramplan.replay.loading:start_of")
+        found: Start = start_of(owned, setup.loading, wide_checkpoint=wide, narrow_adapters=narrow)
+        return found
 
     def _pieces(self) -> tuple[tuple[int, ...], ...]:
         """The optimizer's states tensor by tensor, which only the simulated allocator asks for."""

@@ -108,6 +108,11 @@ class Runtime(NamedTuple):
     batched_masks_since: tuple[int, int] = (4, 53)  # a causal mask of each sequence
     strided_attention_since: tuple[int, int] = (4, 56)  # and queries, keys and values as they lie
     stacked_experts_since: tuple[int, int] = (5, 0)  # the weights of all experts are one tensor
+    read_on_device_since: tuple[int, int] = (4, 50)  # a weight that is quantized comes to the device as it is read
+    quantized_room_since: tuple[int, int] = (4, 51)  # and a block is asked for first, as for others: of half of them
+    tied_once_since: tuple[int, int] = (4, 54)  # with a weight that is tied counted once
+    counted_bits_since: tuple[int, int] = (5, 0)  # of the bits that they will have
+    quantized_as_read_since: tuple[int, int] = (5, 0)  # one of 4 bits is not moved to the host and back before
     exact_layers_since: tuple[int, int] = (5, 5)  # bitsandbytes is given nn.Linear, and no class made of it
     # of LitGPT
     wide_norms_since: tuple[int, ...] = (0, 4, 6)  # RMSNorm multiplies by its weight in fp32

@@ -6,5 +6,8 @@ ENGINE = Engine(
     name="pytorch",
     plain_loop=True,
     is_own_loop=True,
-    behaviour={"settings": "vramplan.engines.pytorch.settings:BEHAVIOUR"},
+    behaviour={
+        "planner": "vramplan.engines.pytorch.planner:BEHAVIOUR",
+        "settings": "vramplan.engines.pytorch.settings:BEHAVIOUR",
+    },
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from vramplan.planner.behaviour import PlannerBehaviour
 from vramplan.replay.models.modules import DISTILLED, LABEL_SMOOTHER, TILED_DIVERGENCE, TOP_TOKENS
 
@@ -16,6 +18,8 @@ class TrainerPlanner(PlannerBehaviour):
     taught_in_tiles = TILED_DIVERGENCE  # trl 1.16.0, trainer/distillation_trainer.py
     taught_from_file = TOP_TOKENS  # axolotl 0.19.0, integrations/kd/trainer.py
     taught_loss = DISTILLED  # trl 1.16.0, experimental/gkd/gkd_trainer.py
+    # Accelerator.free_memory, which Trainer._inner_training_loop calls, empties the cache
+    loads_by_transformers = MappingProxyType({"empties": True})
 
 
 BEHAVIOUR = TrainerPlanner()

@@ -8,6 +8,7 @@ ENGINE = Engine(
     is_library=True,
     behaviour={
         "job": "vramplan.engines.unsloth.job:BEHAVIOUR",
+        "planner": "vramplan.engines.unsloth.planner:BEHAVIOUR",
         "settings": "vramplan.engines.unsloth.settings:BEHAVIOUR",
         "time": "vramplan.engines.unsloth.time:BEHAVIOUR",
     },

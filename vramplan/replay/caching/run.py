@@ -16,43 +16,12 @@ from itertools import chain
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, NoSegment
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.caching.course import REDUCING, Course, Records, with_workspaces
+from vramplan.replay.caching.reservation import Failure, Reservation
 from vramplan.replay.record import Record, Requests
 from vramplan.replay.start import Start
-from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
 
 MOST_ITERATIONS = 5  # if each still reserves more than the one before
-
-
-class Failure(NamedTuple):
-    """Where a run ends: no segment could be had."""
-
-    iteration: int  # from 1
-    phase: str
-    operator: str
-    wanted_bytes: int
-    allocated_bytes: int  # in use then
-    reserved_bytes: int  # with free blocks that could not go back
-    largest_free_bytes: int
-
-
-class Reservation(NamedTuple):
-    """What a run reserves. Peaks are over all iterations; `first_*` over the first alone."""
-
-    reserved_bytes: int
-    allocated_bytes: int  # with what is not split off blocks
-    first_reserved_bytes: int
-    first_allocated_bytes: int
-    later_allocated_bytes: int  # of those after it; 0 if there was none
-    held_bytes: int  # at the end: reserved, free, and in segments of which others are in use
-    largest_free_bytes: int  # at the end
-    retries: int
-    last_retries: int  # of the last iteration
-    iterations: int
-    failure: Failure | None
-    expandable_survives: bool | None = (
-        None  # where it fails: whether it does with expandable segments; None: it had them
-    )
 
 
 def reserve(
@@ -94,10 +63,16 @@ class SimulatedRun:
         *,
         waits: bool = True,
         others: Sequence[Records] = (),
+        room_bytes: int | None = None,
     ) -> None:
-        """The arguments are those of `reserve`; `waits`: what other streams use is free late, if a record says so."""
+        """The arguments are those of `reserve`; `waits`: what other streams use is free late, if a record says so.
+
+        `room_bytes`: what a program finds that asks the device how much is free; None: `limit_bytes`.
+        """
         self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
         self.allocator = CachingAllocator(settings, limit_bytes)
+        self.room_bytes = self.allocator.limit_bytes if room_bytes is None else room_bytes
+        self.start_reserved_bytes = 0
         self.iteration = 0
         self.phase = "start"
         self.operator = "weights"
@@ -108,7 +83,7 @@ class SimulatedRun:
         self.at_once: Callable[[], SimulatedRun] | None = None  # the run that waits for what other streams use
         if waits and record.awaited:
             given = (record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned)
-            self.at_once = lambda: SimulatedRun(*given, waits=False, others=others)
+            self.at_once = lambda: SimulatedRun(*given, waits=False, others=others, room_bytes=room_bytes)
             self.courses = [course.awaited for course in self.courses]
         begins = self.courses[0]
         self.kept, self.first_requests = with_workspaces(
@@ -133,9 +108,11 @@ class SimulatedRun:
         So it is while no request has met a limit, old or new, and nothing was decided by what there is.
         """
         allocator, start = self.allocator, self.record.start
-        has_met = bool(allocator.retries) or allocator.peak_reserved_bytes > min(limit_bytes, allocator.limit_bytes)
+        least = min(limit_bytes, allocator.limit_bytes)
+        has_met = bool(allocator.retries) or max(allocator.peak_reserved_bytes, self.start_reserved_bytes) > least
         bounded = not allocator.takes_smallest or allocator.settings.memory_fraction is not None
-        if has_met or bounded or start is not None or self.at_once is not None:
+        decided = start is not None and min(least, self.room_bytes) < start.decided_below_bytes
+        if has_met or bounded or decided or self.at_once is not None:
             return False
         allocator.limit_bytes = limit_bytes
         return True
@@ -152,6 +129,8 @@ class SimulatedRun:
         failure = None
         try:
             yield from self._unbroken(self._start)
+            self.start_reserved_bytes = allocator.peak_reserved_bytes
+            allocator.peak_reserved_bytes = allocator.reserved_bytes  # that of the iterations for itself
             lengths = len(self.courses)
             while self.iteration < MOST_ITERATIONS + lengths - 1:
                 before, retries_before = allocator.peak_reserved_bytes, allocator.retries
@@ -179,11 +158,12 @@ class SimulatedRun:
                 reserved_bytes=error.reserved_bytes,
                 largest_free_bytes=error.largest_free_bytes,
             )
+        start, of_steps = self.start_reserved_bytes, allocator.peak_reserved_bytes
         yield Reservation(
-            reserved_bytes=allocator.peak_reserved_bytes,
+            reserved_bytes=max(start, of_steps),
             allocated_bytes=max(first_allocated, allocator.peak_allocated_bytes),
             later_allocated_bytes=allocator.peak_allocated_bytes if self.iteration > 1 else 0,
-            first_reserved_bytes=first_reserved or allocator.peak_reserved_bytes,
+            first_reserved_bytes=max(start, first_reserved or of_steps),
             first_allocated_bytes=first_allocated or allocator.peak_allocated_bytes,
             held_bytes=allocator.held_bytes,
             largest_free_bytes=allocator.largest_free_bytes,
@@ -191,6 +171,9 @@ class SimulatedRun:
             last_retries=allocator.retries - retries_before,
             iterations=self.iteration,
             failure=failure,
+            start_reserved_bytes=start,
+            step_reserved_bytes=of_steps,
+            decided_below_bytes=0 if self.record.start is None else self.record.start.decided_below_bytes,
         )
 
     def _waiting(self, other: SimulatedRun) -> Generator[Reservation | None, None, None]:
@@ -211,7 +194,7 @@ class SimulatedRun:
         most, allocator.most_bytes = allocator.most_bytes, UNLIMITED
         act()
         allocator.most_bytes = most
-        if allocator.reserved_bytes > most:
+        if allocator.peak_reserved_bytes > most:
             yield
 
     def _start(self) -> None:
@@ -264,7 +247,9 @@ class SimulatedRun:
         """What the program says that it does, and what lives beside that."""
         allocator, record = self.allocator, self.record
         blocks: dict[int, Block] = {}
-        is_short = allocator.limit_bytes < start.needed_bytes
+        if start.room is not None and (size := start.room.within(self.room_bytes)):
+            allocator.free(allocator.malloc(size))
+        is_short = self.room_bytes < start.needed_bytes
         for event in start.if_short if is_short else start.events:
             if event is None:
                 allocator.empty_cache()
@@ -275,6 +260,8 @@ class SimulatedRun:
         made = sum(start.sizes[number] for number in blocks)
         for state in record.states:
             if state.category == "optimizer" and record.state_bytes:
+                continue
+            if state.category == "gradients" and self.first is not None:
                 continue
             for _ in range(state.copies):
                 size = state.at(self.micro) // state.copies
