@@ -25,20 +25,27 @@ LEAST_BYTES = 4096  # of what a row tells
 GIVEN_BACK = 0  # in the place of a size
 
 PRINTED = {
-    "llama-3.3-70b": ("a100-80gb", "4.55", 39.221),
-    "qwen3-32b": ("a100-40gb", "4.55", 19.121),
-    "gemma-3-27b-text": ("a100-40gb", "4.55", 19.074),
-    "llama-3.2-1b": ("a10g", "4.51", 1.457),
-    "llama-3-8b": ("t4", "4.41", 5.594),
-    "qwen2.5-7b": ("a100-40gb", "4.48", 5.393),
+    "llama-3.3-70b": ("a100-80gb", "4.55", 0, 39.221),
+    "qwen3-32b": ("a100-40gb", "4.55", 0, 19.121),
+    "gemma-3-27b-text": ("a100-40gb", "4.55", 0, 19.074),
+    "llama-3.2-1b": ("a10g", "4.51", 0, 1.457),
+    "qwen2.5-7b": ("a100-40gb", "4.48", 0, 5.393),
+    "llama-3-8b": ("t4", "4.41", 8192, 5.594),
+    "llama-3.1-8b": ("t4", "4.43", 32768, 5.984),
+    "llama-3.2-3b": ("t4", "4.45", 32768, 2.635),
+    "mistral-7b-v0.3": ("t4", "4.41", 32768, 4.520),
+    "qwen2-7b": ("t4", "4.41", 131072, 7.072),
+    "qwen2.5-coder-14b": ("t4", "4.46", 32768, 10.287),
 }
 """GiB of `torch.cuda.max_memory_reserved` when everything is loaded and wrapped, with the card and the release.
 
+Before them: the tokens for which Unsloth of 2024 kept cosines and sines in 16 bits in each layer (models/llama.py of
+2024.8 and 2024.10.0, LlamaRotaryEmbedding), which no release of today does.
 Source: unslothai/notebooks at bdda2ef, what these print of themselves ("39.221 GB of memory reserved."):
 nb/Llama3.3_(70B)_A100-Conversational, Qwen3_(32B)_A100-Reasoning-Conversational, Gemma3_(27B)_A100-Conversational,
-Llama3.2_(1B)-RAFT, Llama3_(8B)-Alpaca and CodeForces-cot-Finetune_for_Reasoning_on_CodeForces. The first three are half
-of what the device had less 1.2 GiB, which the program asks for at once. Of the others whose checkpoint has 4 bits in
-all linear layers, two print as much as what is simulated, and ten 5 to 24 % more, for which no cause is known.
+Llama3.2_(1B)-RAFT, CodeForces-cot-Finetune_for_Reasoning_on_CodeForces, Llama3_(8B)-Alpaca, Llama3.1_(8B)-Alpaca,
+Llama3.2_(1B_and_3B)-Conversational, Mistral_v0.3_(7B)-Alpaca, Qwen2_(7B)-Alpaca and Qwen2.5_Coder_(14B)-Conversational.
+The first three are half of what the device had less 1.2 GiB, which the program asks for at once.
 """
 
 
@@ -86,7 +93,7 @@ def test_what_is_asked_for_is_that_of_the_trace(row: dict[str, Any]) -> None:
 @pytest.mark.truth
 @pytest.mark.parametrize("name", PRINTED)
 def test_what_is_reserved_then_is_what_runs_have_printed(name: str) -> None:
-    gpu, release, printed = PRINTED[name]
+    gpu, release, tokens, printed = PRINTED[name]
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     job = build_job(
         {
@@ -101,7 +108,8 @@ def test_what_is_reserved_then_is_what_runs_have_printed(name: str) -> None:
         }
     )
     room = job.usable_bytes - job.runtime.context_on(job.gpu.architecture)
-    assert loaded(job, room).allocator.peak_reserved_bytes == pytest.approx(printed * GIB, rel=0.025)
+    rotary = job.model.layers * 2 * tokens * job.model.head_size * 2
+    assert loaded(job, room).allocator.peak_reserved_bytes + rotary == pytest.approx(printed * GIB, rel=0.02)
 
 
 @pytest.mark.closed_form
