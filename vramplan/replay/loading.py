@@ -52,7 +52,7 @@ def start_of(owned: Sequence[Parameter], loading: Loading, *, wide_checkpoint: b
     adapter is brought to the 16 bits that a layer of 4 bits multiplies in, before it is in fp32.
     """
     made = Starting()
-    base = [one for one in owned if ADAPTER not in one.part]
+    base = [one for one in owned if not is_added(one)]
     wide: list[tuple[int, Parameter]] = []
     for one in base:
         for _ in range(one.copies):
@@ -67,7 +67,7 @@ def start_of(owned: Sequence[Parameter], loading: Loading, *, wide_checkpoint: b
         made.give_back()
     narrow: list[tuple[int, Parameter]] = []
     for one in owned:
-        for _ in range(one.copies if ADAPTER in one.part else 0):
+        for _ in range(one.copies if is_added(one) else 0):
             if narrow_adapters and one.dtype is FP32:
                 narrow.append((made.make(rounded(one.elements * HALF_BYTES)), one))
             else:
@@ -76,6 +76,11 @@ def start_of(owned: Sequence[Parameter], loading: Loading, *, wide_checkpoint: b
     if loading.empties:
         made.give_back()
     return Start(tuple(made.sizes), tuple(made.events), room=_room(base, loading, wide_checkpoint=wide_checkpoint))
+
+
+def is_added(weight: Parameter) -> bool:
+    """Whether it is PEFT's: an adapter's, or a copy that is trained in the place of a weight of the model."""
+    return ADAPTER in weight.part or weight.node is not None
 
 
 def _widen(made: Starting, halves: Sequence[tuple[int, Parameter]]) -> None:
