@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vramplan.job import build_job
-from vramplan.planner.reserving import remarks
+from vramplan.planner.reserving import Simulation, remarks
 from vramplan.planner.setups import setup_of
+from vramplan.replay.caching.reservation import Reservation
 from vramplan.replay.caching.run import SimulatedRun, reserve
 from vramplan.replay.loading import LEFT_BYTES
 from vramplan.replay.record import Record
 from vramplan.replay.start import Room, Start
 from vramplan.replay.step import replay
-from vramplan.values.allocator import DEFAULT
+from vramplan.values.allocator import DEFAULT, Settings
 from vramplan.values.job import ResolvedJob
 
 GIB = 2**30
@@ -199,3 +201,24 @@ def test_a_run_that_needs_less_than_loading_says_so() -> None:
     few = reserve(record_of(job_of(**BIG, sequence_length=512)), 4)
     assert few.start_reserved_bytes < few.step_reserved_bytes == few.reserved_bytes
     assert not [one for one in remarks(few, 80 * GIB) if "loading" in one]
+
+
+@pytest.mark.closed_form
+def test_a_device_with_less_room_does_not_take_the_run_of_one_with_more() -> None:
+    """The block is part of what the device has free, so the runs differ though neither meets a limit."""
+    shape = BIG["model"] | {"layers": 8, "vocabulary_size": 2048}
+    job = job_of(**(BIG | {"model": shape, "transformers_version": "4.57", "sequence_length": 4}))
+    record = record_of(job)
+    known: dict[Settings, Reservation] = {}
+    assert record.start is not None
+    assert record.start.room is not None
+
+    def simulated(room_bytes: int) -> Reservation:
+        given = (1, DEFAULT, room_bytes, (), False)
+        return Simulation(*given, lambda: ((record, None),), known, OrderedDict()).reservation
+
+    whole = record.start.room.whole_bytes
+    roomy, tight = simulated(80 * GIB), simulated(LEFT_BYTES + whole // 2)
+    assert whole / 2 <= roomy.start_reserved_bytes <= whole / 2 + 40 * 2**20  # and segments of small blocks
+    assert tight.start_reserved_bytes < 0.8 * roomy.start_reserved_bytes
+    assert simulated(80 * GIB) == simulated(40 * GIB) == roomy
