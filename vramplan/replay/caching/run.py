@@ -10,7 +10,7 @@ reached finds no free block for its largest tensors, and what is reserved grows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, NoSegment
@@ -18,7 +18,7 @@ from vramplan.replay.caching.blocks import Block
 from vramplan.replay.caching.course import REDUCING, Course, Records, with_workspaces
 from vramplan.replay.caching.reservation import Failure, Reservation
 from vramplan.replay.record import Record, Requests
-from vramplan.replay.start import Start
+from vramplan.replay.start import Event, Start
 from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
 
 MOST_ITERATIONS = 5  # if each still reserves more than the one before
@@ -249,14 +249,14 @@ class SimulatedRun:
         blocks: dict[int, Block] = {}
         if start.room is not None and (size := start.room.within(self.room_bytes)):
             allocator.free(allocator.malloc(size))
-        is_short = self.room_bytes < start.needed_bytes
-        for event in start.if_short if is_short else start.events:
-            if event is None:
-                allocator.empty_cache()
-            elif event < 0:
-                allocator.free(blocks.pop(~event))
-            else:
-                blocks[event] = allocator.malloc(start.sizes[event])
+        events = start.if_short if self.room_bytes < start.needed_bytes else start.events
+        rounded = allocator.settings.rounded
+        sizes, before = [rounded(size) for size in start.sizes], 0
+        for place in [at for at, event in enumerate(events) if event is None]:
+            allocator.play(_numbers(events[before:place]), sizes, {}, blocks)
+            allocator.empty_cache()
+            before = place + 1
+        allocator.play(_numbers(events[before:]), sizes, {}, blocks)
         made = sum(start.sizes[number] for number in blocks)
         for state in record.states:
             if state.category == "optimizer" and record.state_bytes:
@@ -370,6 +370,11 @@ class SimulatedRun:
                 course = chain((self.allocator.asked,), course)
             else:
                 return
+
+
+def _numbers(events: Iterable[Event]) -> Iterator[int]:
+    """Those of requests and of what is freed."""
+    return (event for event in events if event is not None)
 
 
 def _parts(events: list[int], apart: set[int]) -> Iterator[list[int]]:
