@@ -36,7 +36,7 @@ ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or
 LADDERS = {"split": "bigscience-bf16-h13312-l82"}
 """Which runs a margin of the estimate is from."""
 
-WIDEST = 60  # percent; no end is looked for further away
+WIDEST = 80  # percent; no end is looked for further away
 
 
 class Run(NamedTuple):
