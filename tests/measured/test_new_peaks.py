@@ -6,30 +6,15 @@ from fnmatch import fnmatchcase
 
 import pytest
 
+from tests.measured.later_sets import LATER, Later
 from tests.measured.margins import COVERED
 from tests.measured.new_peaks import (
     COUNT,
-    COUNT_FIFTH,
-    COUNT_FOURTH,
-    COUNT_SECOND,
-    COUNT_THIRD,
-    FIFTH,
     FIRST,
-    FIRST_FIFTH,
-    FIRST_FOURTH,
-    FIRST_SECOND,
-    FIRST_THIRD,
-    FOURTH,
     JUDGES,
     MARGINS,
     NEW,
     PAGE,
-    SECOND,
-    THIRD,
-    WHY,
-    WHY_FIFTH,
-    WHY_FOURTH,
-    WHY_THIRD,
     answered,
     jobs,
     judging,
@@ -42,7 +27,7 @@ from tests.measured.new_peaks import (
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("file", "count"),
-    [(NEW, COUNT), (SECOND, COUNT_SECOND), (THIRD, COUNT_THIRD), (FOURTH, COUNT_FOURTH), (FIFTH, COUNT_FIFTH)],
+    [(NEW, COUNT), *((later.file, later.count) for later in LATER)],
 )
 def test_each_says_where_it_is_from_and_what_is_printed_there(file: str, count: int) -> None:
     found = jobs(file)
@@ -63,27 +48,17 @@ def test_nine_of_ten_lie_in_ranges_whose_margins_follow_from_them() -> None:
 
 @pytest.mark.truth
 @pytest.mark.sweep
-@pytest.mark.parametrize(
-    ("file", "first", "causes"),
-    [
-        (SECOND, FIRST_SECOND, WHY),
-        (THIRD, FIRST_THIRD, WHY_THIRD),
-        (FOURTH, FIRST_FOURTH, WHY_FOURTH),
-        (FIFTH, FIRST_FIFTH, WHY_FIFTH),
-    ],
-)
-def test_of_later_sets_no_fewer_are_held_than_at_first_and_each_cause_is_one_of_a_miss(
-    file: str, first: dict[str, float], causes: dict[str, str]
-) -> None:
-    found = answered(file)
+@pytest.mark.parametrize("later", LATER, ids=lambda later: later.ordinal)
+def test_of_later_sets_no_fewer_are_held_than_at_first_and_each_cause_is_one_of_a_miss(later: Later) -> None:
+    found = answered(later.file)
     outside = [one.row.name for one in found if not one.is_held]
-    assert len(found) - len(outside) >= first["held"]
-    assert [name for name in causes if not any(fnmatchcase(one, name) for one in outside)] == []
+    assert len(found) - len(outside) >= later.first.held
+    assert [name for name in later.causes if not any(fnmatchcase(one, name) for one in outside)] == []
 
 
 @pytest.mark.contract
 def test_margins_follow_from_each_set() -> None:
-    assert {NEW, SECOND, THIRD, FOURTH, FIFTH} <= set(JUDGES)
+    assert {NEW, *(later.file for later in LATER)} <= set(JUDGES)
 
 
 @pytest.mark.truth
