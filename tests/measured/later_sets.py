@@ -111,6 +111,25 @@ SIXTH = Later(
     "committed in the same way on the same day",
     HEAD_OF_FILE,
     First(32, 16, 24.0, 48.5),
-    {},
+    {
+        "sixth-axolotl-internvl3.5-*": "its rows were taken to have as many tiles as an image may have",
+        "sixth-axolotl-llama-3-70b-*": "not known; what loading leaves is not in it",
+        "sixth-swift-7b-lisa": "its 62 steps train a few blocks; the answer is of the end, when each has had its turn",
+        "sixth-swift-7b-lora-ddp": "not known; the same script on one device has 10 GiB less in its source",
+        "sixth-swift-7b-lora-zero3": "not known; two devices have 1 GiB less than one device in its source, which "
+        "would be a whole model at loading",
+        "sixth-swift-7b-lora-dpo": "its lengths were inferred, up to half of its maximum, and SWIFT has a loss of its "
+        "own beside",
+        "sixth-swift-7b-full-dpo-*": "its lengths were inferred, an eighth of its maximum",
+        "sixth-swift-0.5b-*": "it is rounded to 2 GB; 1.5 would be written so too",
+        "sixth-unsloth-whisper-*": "it evaluates every few steps",
+        "sixth-unsloth-llama-3-8b-ollama": "its 60 steps hold no batch as long as its maximum",
+        "sixth-lab21-*": "a report of August has 4.00 GB less at each rank in the same notebook, which it calls an "
+        "optimization of Unsloth; what its release of May kept is not known",
+        "sixth-xtuner-*": "its embedding and its head are units of their own beside a loss in chunks, which no job "
+        "can say",
+        "sixth-llama-recipes-7b-int8": "bitsandbytes of 2024 keeps more in int8 than what is modelled",
+        "sixth-litgpt-1112-*": "not known; a pull request of the same author and day prints 10.54 GB for the LoRA run",
+    },
 )
 LATER = (SECOND, THIRD, FOURTH, FIFTH, SIXTH)

@@ -59,10 +59,10 @@ TAUGHT = (
 
 Of the first it was Adam over the flat parts of ZeRO, of all of them ZeRO's start, its streams and what is free late.
 """
-REFUSED = ("axolotl-dscoder-*",)
+REFUSED = ("axolotl-dscoder-*", "sixth-llama-recipes-7b-int8", "sixth-axolotl-codellama-7b-*")
 """Runs of a release that the product refuses where it is named, so that no margin follows from them.
 
-bitsandbytes 0.43 keeps more in int8 than what is modelled.
+bitsandbytes before 0.49.2 keeps more in int8 than what is modelled; CodeLlama's are of Transformers 4.33.
 """
 OWN_PROGRAMS = (
     *("colossal", "automodel-", "nanotron-", "dse-", "lowmem-", "bekman-8b-zero3-h200-8k"),
