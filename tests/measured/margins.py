@@ -9,9 +9,9 @@ and each end is widened by one part in as many as the class has sources, since r
 run has at least the margin that traces of compiled steps ask for, and a run about which the answer has a doubt one that
 is half as wide again, unless it has weights of few bits.
 
-Leaving each source out once, and judging it by the margins of the others, says how the rule does on runs that it has
-not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks of a source from
-which nothing was chosen but the width of a doubt.
+Leaving each source out once, or a whole set of them, and judging it by the margins of the others says how the rule does
+on runs that it has not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks
+of a source from which nothing was chosen but the width of a doubt.
 
 Where it is estimated, split models have the most that the runs of one ladder need, in whole percent, and shared states
 what nine of ten of their runs need; the rest judge it.
@@ -36,7 +36,7 @@ ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or
 LADDERS = {"split": "bigscience-bf16-h13312-l82"}
 """Which runs a margin of the estimate is from."""
 
-WIDEST = 80  # percent; no end is looked for further away
+WIDEST = 100  # percent; no end is looked for further away
 
 
 class Run(NamedTuple):
@@ -89,9 +89,15 @@ class Run(NamedTuple):
 
 Margins = dict[str, Margin]  # by class
 
+_PAIRS = sorted(
+    (Margin(below, above) for below in range(WIDEST + 1) for above in range(WIDEST + 1)),
+    key=lambda pair: (pair.below + pair.above, pair.below),
+)
+"""The narrowest first; of two that are as narrow the one that reaches higher."""
+
 
 class LeftOut(NamedTuple):
-    """One source, judged by the margins of the others."""
+    """One source, or one set of them, judged by the margins of the others."""
 
     source: str
     margins: Margins
@@ -206,13 +212,9 @@ def narrowest(of: Sequence[Run], covered: float = COVERED) -> Margin:
     """The margin of the rule, of runs of one class."""
     wanted = min(len(of), -int(-(len(of) + 1) * covered // 1))
     needs = [_least(run) for run in of]
-    pairs = sorted(
-        (Margin(below, above) for below in range(WIDEST + 1) for above in range(WIDEST + 1)),
-        key=lambda pair: (pair.below + pair.above, pair.below),
-    )
     pair = next(
         pair
-        for pair in pairs
+        for pair in _PAIRS
         if sum(least.below <= pair.below and least.above <= pair.above for least in needs) >= wanted
     )
     sources = len({run.source for run in of})
@@ -238,21 +240,35 @@ def by_class(of: Iterable[Run]) -> Margins:
 @cache
 def left_out() -> tuple[LeftOut, ...]:
     """Each source by the margins of all others."""
-    return _each_left_out(runs(), by_class)
+    return _each_left_out(_by_source(runs()), by_class)
 
 
 def each_left_out(of: Iterable[Run]) -> tuple[LeftOut, ...]:
     """The same by classes of evidence."""
-    return _each_left_out(tuple(of), by_evidence)
+    return _each_left_out(_by_source(of), by_evidence)
 
 
-def _each_left_out(of: Sequence[Run], rule: Callable[[Iterable[Run]], Margins]) -> tuple[LeftOut, ...]:
+def sets_left_out(sets: Mapping[str, Sequence[Run]]) -> tuple[LeftOut, ...]:
+    """The same of whole sets, which is how a set that nobody has seen meets the margins."""
+    return _each_left_out(sets, by_evidence)
+
+
+def _by_source(of: Iterable[Run]) -> dict[str, list[Run]]:
+    groups: dict[str, list[Run]] = {}
+    for run in of:
+        groups.setdefault(run.source, []).append(run)
+    return groups
+
+
+def _each_left_out(
+    groups: Mapping[str, Sequence[Run]], rule: Callable[[Iterable[Run]], Margins]
+) -> tuple[LeftOut, ...]:
     found = []
-    for source in dict.fromkeys(run.source for run in of):
-        margins = rule(run for run in of if run.source != source)
-        given = [(run, _margin(run, margins)) for run in of if run.source == source]
+    for name, mine in groups.items():
+        margins = rule(run for other, theirs in groups.items() if other != name for run in theirs)
+        given = [(run, _margin(run, margins)) for run in mine]
         each = tuple((run, run.is_held(margin), run.width(margin)) for run, margin in given)
-        found.append(LeftOut(source, margins, each))
+        found.append(LeftOut(name, margins, each))
     return tuple(found)
 
 

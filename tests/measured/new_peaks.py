@@ -28,6 +28,7 @@ from tests.measured.margins import (
     each_left_out,
     median,
     run_of,
+    sets_left_out,
 )
 from vramplan.answers.fit import describe
 from vramplan.answers.validation import compare
@@ -114,14 +115,28 @@ def _answered(job: ResolvedJob) -> Answered:
 
 def judging() -> tuple[Run, ...]:
     """The runs that the margins of the simulation follow from: simulated, and not of lengths that were fitted."""
-    every = (one for file in JUDGES for one in answered(file))
-    found = [one.run for one in every if one.is_simulated and not one.is_varied]
-    return tuple(run for run in found if not any(fnmatchcase(run.name, name) for name in (*TAUGHT, *REFUSED)))
+    return tuple(run for runs in judging_sets().values() for run in runs)
+
+
+def judging_sets() -> dict[str, tuple[Run, ...]]:
+    """The same by the set that they are of."""
+    return {file: tuple(one.run for one in answered(file) if _judges(one)) for file in JUDGES}
+
+
+def _judges(one: Answered) -> bool:
+    taught = any(fnmatchcase(one.run.name, name) for name in (*TAUGHT, *REFUSED))
+    return one.is_simulated and not one.is_varied and not taught
 
 
 def ruled() -> Margins:
     """The margins of the rule."""
     return by_evidence(judging())
+
+
+@cache
+def unseen_sets() -> tuple[LeftOut, ...]:
+    """Each set of them, judged by the margins that the rule makes of all other sets."""
+    return sets_left_out(judging_sets())
 
 
 @cache
@@ -220,6 +235,23 @@ def _left_out() -> Iterator[str]:
         f"Of all {len(runs)} these are **{held}, or {100 * held / len(runs):.0f} %**. Runs whose lengths vary have "
         "ranges of their own and are not among them. What is added to a margin for what was never traced together is "
         "not counted.\n"
+    )
+    yield from _sets_left_out()
+
+
+def _sets_left_out() -> Iterator[str]:
+    sets = unseen_sets()
+    held, count = sum(one.held for one in sets), sum(len(one.each) for one in sets)
+    yield "Each set was left out whole, too, and judged by the margins that the rule makes of all other sets:\n"
+    yield "| Set | Runs | Held by margins of the others | Median width |"
+    yield "|---|---|---|---|"
+    for one in sets:
+        share = f"{one.held}, {100 * one.held / len(one.each):.0f} %"
+        yield f"| `{one.source}.yaml` | {len(one.each)} | {share} | {100 * median(one.widths):.0f} % |"
+    yield ""
+    yield (
+        f"Of all {count} these are **{held}, or {100 * held / count:.0f} %**. The first looks above held fewer, as "
+        "rows said less than their sources do, or lengths were not known, which no margin is for.\n"
     )
 
 

@@ -21,6 +21,7 @@ from tests.measured.new_peaks import (
     page,
     ruled,
     unseen_by_their_margins,
+    unseen_sets,
 )
 
 
@@ -65,6 +66,15 @@ def test_margins_follow_from_each_set() -> None:
 @pytest.mark.sweep
 def test_of_sources_that_are_left_out_nine_of_ten_lie_in_the_ranges_of_the_others() -> None:
     found = unseen_by_their_margins()
+    assert sum(len(one.each) for one in found) == len(judging())
+    assert sum(one.held for one in found) >= COVERED * len(judging())
+
+
+@pytest.mark.truth
+@pytest.mark.sweep
+def test_of_sets_that_are_left_out_whole_nine_of_ten_lie_in_the_ranges_of_the_others() -> None:
+    found = unseen_sets()
+    assert [one.source for one in found] == list(JUDGES)
     assert sum(len(one.each) for one in found) == len(judging())
     assert sum(one.held for one in found) >= COVERED * len(judging())
 
