@@ -231,12 +231,23 @@ def _left_out() -> Iterator[str]:
         yield f"| {name} | {' | '.join(cells)} |"
     yield ""
     held = sum(one.held for one in found)
+    alike = sum(one.held / len(one.each) for one in found) / len(found)
     yield (
-        f"Of all {len(runs)} these are **{held}, or {100 * held / len(runs):.0f} %**. Runs whose lengths vary have "
-        "ranges of their own and are not among them. What is added to a margin for what was never traced together is "
-        "not counted.\n"
+        f"Of all {len(runs)} these are **{held}, or {100 * held / len(runs):.0f} %**; where each source counts alike, "
+        f"however many runs it has, {100 * alike:.0f} %. What is added to a "
+        "margin for what was never traced together is not counted.\n"
+    )
+    varied = [one for file in JUDGES if file != NEW for one in answered(file) if one.is_varied]
+    yield (
+        "Runs whose lengths vary have ranges of their own and are not among them, as no margin makes up for lengths "
+        f"that a source does not say: of {len(varied)} of the sets after the first {sum(map(_is_held, varied))} lie in "
+        "theirs.\n"
     )
     yield from _sets_left_out()
+
+
+def _is_held(one: Answered) -> bool:
+    return one.is_held
 
 
 def _sets_left_out() -> Iterator[str]:
