@@ -72,7 +72,7 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
     if version == 1 and model is not None:
         obstacle = no_flat_parameters(model.family)
         if obstacle is None and raw.adapter is None:
-            obstacle = no_flat_training(model.family)
+            obstacle = no_flat_training(model)
         if obstacle is None and resolver.precision in FSDP_HALVES:
             obstacle = no_flat_policy(model.family)
     if obstacle is not None and model is not None:

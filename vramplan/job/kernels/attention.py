@@ -9,6 +9,7 @@ from vramplan.job.behaviour import under
 from vramplan.options import words
 from vramplan.replay.models import hands_groups_on, has_own_core, is_own_code
 from vramplan.replay.models.capable import (
+    adds_bias,
     calls_flash,
     flash_takes_windows,
     ignores_windows,
@@ -181,7 +182,7 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
 
 def _takes_plain(model: ModelShape) -> bool:
     """Whether plain operators are in the replay: of Transformers' code, without a row or a mask of images."""
-    masks_images = model.takes_images and no_flash_attention(model.family) is not None
+    masks_images = model.takes_images and no_flash_attention(model.family) is not None and not adds_bias(model.family)
     return not is_own_code(model.family) and not model.any_image_size and not masks_images
 
 

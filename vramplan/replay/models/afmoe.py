@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Routed, experts_of
+from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Routed, experts_of, has_experts
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, words
@@ -158,8 +158,15 @@ class Afmoe(Llama):
     takes_padding = True
     takes_packing = True
     takes_virtual_tokens = True
-    no_flat_training = "a flat parameter cannot hold its router's expert_bias, which is not trained, beside its weights"
+
+    @staticmethod
+    def no_flat_training(shape: ModelShape) -> str | None:
+        """Where no block has experts, each weight is trained."""
+        why = "a flat parameter cannot hold its router's expert_bias, which is not trained, beside its weights"
+        return why if has_experts(shape) else None
+
     not_adapted = ("gate",)
+    all_linear_beyond_lora = True  # no other adapter is put over a parameter
     no_all_linear = "whose router is a linear layer that PEFT adapts by its parameter"
     keeps_fp32 = True  # norms and biases, `_keep_in_fp32_modules`
 

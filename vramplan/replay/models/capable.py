@@ -79,9 +79,13 @@ def read_weights(name: str) -> tuple[str, ...]:
     return found
 
 
-def no_flat_training(name: str) -> str | None:
-    """Why FSDP1 cannot train the family's own weights; None where it can. Beneath an adapter none of them is."""
-    reason: str | None = own(name, "no_flat_training", None)
+def no_flat_training(shape: ModelShape) -> str | None:
+    """Why FSDP1 cannot train the family's own weights; None where it can. Beneath an adapter none of them is.
+
+    It may depend on the shape.
+    """
+    asked = own(shape.family, "no_flat_training", None)
+    reason: str | None = asked(shape) if callable(asked) else asked
     return reason
 
 
@@ -320,6 +324,17 @@ def ignores_windows(name: str) -> bool:
 def takes_packing(name: str) -> bool:
     """Whether the family's replay makes the mask of packed sequences, which is else counted beside: `takes_packing`."""
     return own(name, "takes_packing", False) is True
+
+
+def adds_bias(name: str) -> bool:
+    """Whether what the family's attention adds to its scores is no mask of images but a bias of its own, which plain
+    operators take as well: `adds_bias = True`."""
+    return own(name, "adds_bias", False) is True
+
+
+def reads_any_mask(name: str) -> bool:
+    """Whether the family's blocks look at a mask of padding that has none, too: `reads_any_mask = True`."""
+    return own(name, "reads_any_mask", False) is True
 
 
 def takes_virtual_tokens(name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vramplan.replay.models.blocks import GivenRotary, run_blocks
 from vramplan.replay.models.ernie4_5 import Attention
-from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, TopKRouter, experts_of
+from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, TopKRouter, experts_of, has_experts
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm, words
@@ -110,7 +110,12 @@ class ErnieMoe(Llama):
     takes_packing = True
     takes_virtual_tokens = True
     takes_prefix = True
-    no_flat_training = "a flat parameter cannot hold its router's bias, which is not trained, beside its weights"
+
+    @staticmethod
+    def no_flat_training(shape: ModelShape) -> str | None:
+        """Where no block has experts, each weight is trained."""
+        why = "a flat parameter cannot hold its router's bias, which is not trained, beside its weights"
+        return why if has_experts(shape) else None
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:

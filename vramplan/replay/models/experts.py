@@ -34,6 +34,11 @@ def experts_of(recipe: Recipe) -> Experts:
     return experts
 
 
+def has_experts(shape: ModelShape) -> bool:
+    """Whether a block of the model has experts, and not each one a plain feed-forward layer in their place."""
+    return shape.experts is not None and len(shape.experts.dense_layers) < shape.layers
+
+
 def active_parameters(shape: ModelShape, total: int, adapter: Adapter | None = None) -> int:
     """The parameters that one token passes: all but those of the routed experts that it is not sent to."""
     experts = shape.experts

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, as_returned, causal_lm_loss, project
+from vramplan.replay.models.modules import (
+    CAUSAL_LM_FP32,
+    SCORED,
+    Output,
+    Recipe,
+    as_returned,
+    causal_lm_loss,
+    project,
+)
 from vramplan.replay.operators.views import to
 from vramplan.replay.tensors import DType, Parameter, Tensor
 
@@ -18,9 +26,10 @@ def causal_lm_output(
 ) -> Output:
     """The head of a causal language model, and the loss that the job asks for; of a classifier, its own.
 
-    `cast_to`: the dtype of what the head is given, which nobody else holds.
+    `cast_to`: the dtype of what the head is given, which nobody else holds. TRL's head takes the hidden states as the
+    model below has left them (trl 1.16.0, trainer/utils.py, add_fused_lm_head).
     """
-    cast_to = cast_to or hidden.dtype
+    cast_to = cast_to if cast_to is not None and recipe.loss not in SCORED else hidden.dtype
     if recipe.shape.task == "cls":
         from vramplan.replay.models.classified import classify  # only who classifies pays for it
 

@@ -70,6 +70,7 @@ class Mamba(Recurrent):
     takes_packing = True
     takes_virtual_tokens = True
     masks_positions = False
+    reads_any_mask = True  # apply_mask_to_padding_states multiplies by one that says nothing, too
     casts_logits = True
     caches_in_training = False  # MambaModel.forward: config.use_cache is read where it does not train
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
@@ -98,8 +99,9 @@ class Mamba(Recurrent):
         return []
 
     def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        self.padding = given if self.recipe.padded else None
+        self.padding = given
         _hidden = self.model(input_ids)  # in fp32, which the output of the model holds
+        self.padding = None
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(_hidden, weight, labels, self.recipe, cast_to=self.recipe.weight_dtype)
 

@@ -235,6 +235,7 @@ class Swin:
         "Transformers puts checkpoints around the stages of Swin and around the blocks inside of them, which is not "
         "modelled"
     )
+    adds_bias = True
     no_flash_attention = "windows have a bias of their places, which the kernel does not take"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.inputs import Objective
+from vramplan.replay.models.capable import reads_any_mask
 from vramplan.replay.models.modules import CPO, ORPO, SIMPO, Output
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add, add_scalar, div_by, mean_last, mul, mul_scalar, neg
@@ -45,11 +46,15 @@ class Pairs(Objective):
 
     def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """The forward pass, and the loss of what it returns."""
-        return Output(self.loss(self.logits(model, arguments[0]), []), None)
+        return Output(self.loss(self.logits(model, *arguments[:2]), []), None)
 
-    def logits(self, model: Any, ids: Tensor) -> Tensor:
-        """What the model returns, in fp32 if it ran under autocast; without a loss, so that its labels are not read."""
-        output = leave_autocast(self.tape, model(ids, ids))
+    def logits(self, model: Any, ids: Tensor, mask: Tensor) -> Tensor:
+        """What the model returns, in fp32 if it ran under autocast; without a loss, so that its labels are not read.
+
+        Most models drop a mask that says nothing.
+        """
+        given = (mask,) if reads_any_mask(self.recipe.shape.family) else ()
+        output = leave_autocast(self.tape, model(ids, ids, *given))
         self.tape.leave_model()
         assert isinstance(output.logits, Tensor)
         return self.tape.role(Sharding).after_model(output.logits)
@@ -80,7 +85,7 @@ class LogitPairs(Pairs):
         """The tensors are concatenated first, and live until the trainer has made the loss."""
         tape, (pairs, length) = self.tape, arguments[0].shape
         joined = [tape.new("cat", (SEQUENCES * pairs, length), INT64, True) for _ in self.names]
-        return Output(self.loss(self.logits(model, joined[0]), joined), None)
+        return Output(self.loss(self.logits(model, *joined[:2]), joined), None)
 
     def loss(self, logits: Tensor, arguments: list[Tensor]) -> Tensor:
         """The preference loss, and the cross-entropy of the chosen sequences, which is a zero with SimPO.

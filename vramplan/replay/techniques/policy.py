@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.inputs import Objective
+from vramplan.replay.models.capable import reads_any_mask
 from vramplan.replay.models.modules import GRPO, GRPO_MODEL, LOGITS, Output, Segment
 from vramplan.replay.observers import Release
 from vramplan.replay.operators.contrastive import exp
@@ -71,7 +72,7 @@ class Policies(Objective):
         tape, (batch, length) = self.tape, arguments[2].shape
         shape = (batch, PROMPT + length)
         _input_ids, _attention_mask = tape.new("cat", shape, INT64, True), tape.new("cat", shape, INT64, True)
-        _logps, _entropies = self._scores(model, _input_ids, length)
+        _logps, _entropies = self._scores(model, length, _input_ids, _attention_mask)
         advantages = arguments[4].alias((batch, 1), None, None)
         _log_ratio = less(_logps)
         _ratio = exp(_log_ratio)
@@ -89,13 +90,14 @@ class Policies(Objective):
         counted = tape.constant((batch, length), BOOL, True)  # the mask of completions, an input
         return div_by(sum_all(mul(_losses, counted)), normaliser)
 
-    def _scores(self, model: Any, ids: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    def _scores(self, model: Any, length: int, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """`_get_per_token_logps_and_entropies`: log-probabilities of the completions, and entropies."""
         tape = self.tape
         unfinished = tape.new("eq", ids.shape, BOOL, True)
         labels = tape.new("masked_fill", ids.shape, INT64, True)
         del unfinished
-        _outputs = model(ids, labels).logits
+        given = (mask,) if reads_any_mask(self.recipe.shape.family) else ()
+        _outputs = model(ids, labels, *given).logits
         tape.autocast = None
         tape.casts.clear()
         assert isinstance(_outputs, Scored)

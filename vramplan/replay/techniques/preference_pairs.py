@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from vramplan.replay.inputs import Objective
+from vramplan.replay.models.capable import reads_any_mask
 from vramplan.replay.models.modules import (
     ALL_SCORES,
     DPO_ADAPTER_OFF,
@@ -103,9 +105,10 @@ def forward_and_preferences(
     Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__ and _compute_loss; trainer/utils.py, use_adapter.
     """
     ids, shares = arguments[0], setup.loss in SHARED
+    masks = arguments[1:2] if reads_any_mask(recipe.shape.family) else []
 
     def policy(labels: Tensor) -> Scored:
-        scored = _scores(tape, model(ids, labels))
+        scored = _scores(tape, model(ids, labels, *masks))
         left = tape.role(Sharding).after_model(scored.log_probabilities)  # its forward is over before the reference's
         return scored._replace(log_probabilities=left)
 
@@ -113,7 +116,8 @@ def forward_and_preferences(
         alone = (Segment(1, recipe.shape.layers, False),)
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         off = (lambda: _switched_off(tape)) if shares else None
-        found, buffers, weights = run_beside(setup, tape, frozen, lambda model: _scores(tape, model(ids, labels)), off)
+        run = partial(_reference_scores, tape, (ids, labels, *masks))
+        found, buffers, weights = run_beside(setup, tape, frozen, run, off)
         if not shares:
             states.append(StandingState("reference", bytes_beside(buffers, weights, setup), 0))
         return found
@@ -123,6 +127,10 @@ def forward_and_preferences(
         return Output(completion_loss(policy, other_one, ids), None)
     loss = preference_loss(tape.batch, policy, other_one, ids)
     return Output(loss, None)
+
+
+def _reference_scores(tape: Tape, given: tuple[Tensor, ...], model: Any) -> Scored:
+    return _scores(tape, model(*given))
 
 
 def _switched_off(tape: Tape) -> Trained:
