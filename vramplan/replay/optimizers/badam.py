@@ -75,6 +75,8 @@ class StepsABlock(Optimizer):
     def _switch(self) -> None:
         """The copies of the next block: of the others the largest, as their order is drawn; a single one is its own."""
         tape = self.tape
+        if self.setup.offload:
+            return  # the host has them
         copies: list[Tensor] = []
         for one in one_by_one(tape, self._next()):
             cloned = tape.new("clone", one.shape, one.dtype, False)

@@ -223,7 +223,8 @@ class FullyShard(Collectives):
         """What the host has of the states."""
         if self.policy.hosted is not None:
             sums_each = self.policy.accumulated != WHOLE
-            self.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
+            averages = self.policy.averages
+            self.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each, averages=averages)
 
     def cut_from(self) -> list[tuple[int, ...]]:
         """Each parameter whole, in the element type of its shards.

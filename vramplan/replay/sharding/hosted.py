@@ -63,11 +63,12 @@ class Shard(NamedTuple):
         return self.elements * self.dtype.itemsize
 
 
-def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> HostStates:
+def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool, averages: bool = False) -> HostStates:
     """What the shards of one device are on the host.
 
     Weights and their gradients are pinned, each in a block of a power of two; the states of the optimizer are not.
-    `sums_each` says that gradients of every micro-step go there.
+    `sums_each` says that gradients of every micro-step go there, `averages` that an average of the weights is beside
+    them, whose copies are not pinned.
     """
     size = pinned = pageable = down = up = 0
     for one in shards:
@@ -75,6 +76,7 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
         size += tensors * one.bytes * one.copies
         pinned += tensors * pinned_block(one.bytes) * one.copies
         up += one.moves * one.bytes * one.copies
+        pageable += averages * one.bytes * one.copies
         if one.trained:
             down += one.bytes * one.copies
             pageable += state_bytes(one, optimizer) * one.copies

@@ -36,6 +36,7 @@ class ShardPolicy(NamedTuple):
     table_parts: int = 1  # of a table, whose gradients are kept whole until they are reduced
     clips: bool = False  # the gradients by their norm
     hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
+    averages: bool = False  # a copy of each shard, where the shard is
     replicated: bool = False  # several groups share the states, and sum over each other what they have summed
     prefetches_after: bool = False  # the next unit of backward is gathered when one is over, and not before it
     keeps_root: bool = False  # what is in no block stays whole from forward to backward

@@ -19,6 +19,8 @@ def average_states(
 ) -> list[StandingState]:
     """A copy of every weight and every buffer, in its own dtype; tied weights once. `sharded`: by FSDP2.
 
+    That of a shard on the host is there, too; buffers are on the device.
+
     Source: torch/optim/swa_utils.py, AveragedModel.__init__.
     """
     size = sum(sum(map(rounded, copied_bytes(one, sharded=sharded))) * one.copies for one in parameters)
@@ -34,10 +36,17 @@ def copied_bytes(parameter: Parameter, *, sharded: bool = False) -> tuple[int, .
     Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit.__deepcopy__ and _quantize, Int8Params.__deepcopy__;
     torch/distributed/fsdp/_fully_shard/_fsdp_param.py, FSDPParam._init_sharded_param.
     """
+    if is_elsewhere(parameter):
+        return parameter.quantized
     if not has_codes(parameter):
         return (parameter.elements * parameter.dtype.itemsize,)
     codes, *others = parameter.quantized
     return (codes, *others) if sharded or codes == parameter.elements else (codes, *others, *others)
+
+
+def is_elsewhere(parameter: Parameter) -> bool:
+    """Whether the numbers of a weight are on the host, and nothing but what belongs to them is on the device."""
+    return bool(parameter.quantized) and not parameter.quantized[0]
 
 
 def has_codes(parameter: Parameter) -> bool:
@@ -49,10 +58,13 @@ def update_average(tape: Tape, *, sharded: bool = False) -> None:
     """After the step, in place, while the gradients still live; the count of updates is copied to the device.
 
     Integers have no operator in place: each weight of few bits is computed in fp32, both parts and their sum. FSDP2
-    shards only what is stored as floating-point numbers, which are averaged in place whatever their bits say.
+    shards only what is stored as floating-point numbers, which are averaged in place whatever their bits say. Shards on
+    the host are averaged there.
     Source: torch/optim/swa_utils.py, AveragedModel.update_parameters and get_ema_multi_avg_fn.
     """
     tape.category = "temporaries"
+    if any(is_elsewhere(one) for one in tape.parameters):
+        return
     count = tape.new("_to_copy", (), INT64, False)
     for one in tape.parameters:
         if has_codes(one) and not sharded:
