@@ -132,7 +132,6 @@ def test_there_are_twenty_where_nobody_says_how_many(kind: str) -> None:
             {"adapter": "prefix-tuning", "activation_checkpointing": "full"},
             "activation_checkpointing: full does not go with prefix-tuning",
         ),
-        ({"adapter": "prefix-tuning", "use_cache": True}, "use_cache: true is not modelled with prefix-tuning"),
         ({"adapter": "prefix-tuning", "model": SEQ2SEQ}, "prefix-tuning is not modelled for t5"),
         ({"adapter": "prompt-tuning", "model": "vit-base-patch16-224"}, "PEFT has no class"),
         ({"adapter": "prompt-tuning", "frozen": ["lora_A"]}, "frozen: lora_A belongs to LoRA: prompt-tuning has none"),

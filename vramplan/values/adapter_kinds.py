@@ -77,7 +77,9 @@ KINDS: Mapping[str, AdapterKind] = {
     "trainable-tokens": AdapterKind(("trainable_tokens",), of_table=True, shared_rows=True),
     "prompt-tuning": AdapterKind(("virtual_tokens",), of_tokens=True, own_modules=True),
     "p-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size"), of_tokens=True, own_modules=True),
-    "prefix-tuning": AdapterKind(("virtual_tokens", "encoder_hidden_size", "prefix_projection"), of_tokens=True),
+    "prefix-tuning": AdapterKind(
+        ("virtual_tokens", "encoder_hidden_size", "prefix_projection"), of_tokens=True, own_modules=True
+    ),
 }
 """Source: peft 0.21.2, tuners/*/config.py for the defaults, tuners/*/model.py (_create_new_module) for the layers."""
 

@@ -71,9 +71,6 @@ def check_prefix(raw: RawJob, fields: Fields, model: ModelShape, told: list[Assu
     elif model.sliding_window is not None:
         message = f"{words.PREFIX} is not modelled with the sliding window of {model.name}"
         fields.refuse("kind", message, hint="use prompt-tuning")
-    if raw.use_cache:
-        message = f"true is not modelled with {words.PREFIX}, which gives the model a cache of its own"
-        raw.fields.refuse("use_cache", message, hint="leave it out")
     given = raw.activation_checkpointing
     if given is None:
         raw.activation_checkpointing = "none"

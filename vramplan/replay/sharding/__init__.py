@@ -22,9 +22,19 @@ from vramplan.replay.sharding.flat_views import FlatViews
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
-from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, OutsideBlocks, ShardPolicy, outside_weights
-from vramplan.replay.techniques import Shards, frees_gradients
+from vramplan.replay.sharding.units import (
+    REDUCED,
+    SHARDS,
+    WHOLE,
+    OutsideBlocks,
+    ShardedWeight,
+    ShardPolicy,
+    outside_weights,
+    weight_of,
+)
+from vramplan.replay.techniques import Shards, frees_gradients, objective_of
 from vramplan.tuples import NamedTuple
+from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import BLOCKS, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, WITH_NORM
 
@@ -109,6 +119,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,
         clips=setup.max_gradient_norm is not None,
         hosted=setup.optimizer if setup.offload else None,
+        averages=setup.ema,
         replicated=setup.sharding.replicas > 1,
         gathers_ahead=setup.gathers_ahead,
         gradients_go=frees_gradients(setup),
@@ -119,7 +130,20 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     # where gradients are summed in their own element type, they are those of the parameters
     if accumulated != WHOLE or policy.reduce is not None or engine is not FullyShard:
         tape.dismiss(Accumulation)
-    return engine(tape, policy, _outside(setup, tape, recipe, policy), redistribute)
+    outside = _outside(setup, tape, recipe, policy)
+    if engine is FullyShard and setup.adapter is not None and KINDS[setup.adapter.kind].of_tokens:
+        outside = outside._replace(root=(*outside.root, *_prompt_weights(setup, recipe, policy)))
+    return engine(tape, policy, outside, redistribute)
+
+
+def _prompt_weights(setup: Setup, recipe: Recipe, policy: ShardPolicy) -> tuple[ShardedWeight, ...]:
+    """What makes virtual tokens, which is outside of the model that is built: under fully_shard the root has it."""
+    apart = Tape(1)
+    objective_of(setup, apart, recipe)
+    found = tuple(weight_of(one, policy) for one in apart.parameters)
+    for one in apart.parameters:
+        one.node = None
+    return found
 
 
 def _outside(setup: Setup, tape: Tape, recipe: Recipe, policy: ShardPolicy) -> OutsideBlocks:

@@ -63,7 +63,8 @@ def reason_of(job: ResolvedJob, key: str) -> str:
         return {"quantization": NO_SCALES if job.quantization == "int8" else "", "adapter": TRAINED_TYPES}.get(key, "")
     if key == "adapter" and job.adapter is not None:
         modelled_elsewhere = job.model.published_family is not None or _is_elsewhere(KINDS[job.adapter.kind])
-        if job.adapter.bias != "none" or adapted_end(names_of(job.model), job.adapter):
+        names = names_of(job.model)
+        if (job.adapter.bias != "none" and names.has_biases) or adapted_end(names, job.adapter):
             return FLAT[key]
         return "" if modelled_elsewhere else OVER_EXPERTS if job.adapter.kind == "lora" else FLAT[key]
     return READS_HEAD if key == "loss" else FLAT.get(key, "")

@@ -112,13 +112,15 @@ def composed_with_shards(job: ResolvedJob) -> dict[str, str]:
 
 
 def _of_policy(job: ResolvedJob) -> str:
-    """FSDP1's policy without autocast, beneath adapters whose input is cast to the type that their weights have.
+    """FSDP1's policy without autocast, beneath adapters whose input is cast to the type that their weights have, or a
+    prefix to that of the model's.
 
-    Source: peft 0.21.2, tuners/tuners_utils.py, BaseTunerLayer._cast_input_dtype, as tuners/lora/layer.py calls it.
+    Source: peft 0.21.2, tuners/tuners_utils.py, BaseTunerLayer._cast_input_dtype, as tuners/lora/layer.py calls it;
+    peft_model.py, PeftModel.get_prompt.
     """
     assert job.sharding is not None
     adapter = job.adapter
-    if adapter is None or adapter.kind not in OF_LORA or job.sharding.version != 1:
+    if adapter is None or (adapter.kind not in OF_LORA and not adapter.is_prefix) or job.sharding.version != 1:
         return ""
     if is_in_autocast(job) or engine_of(job.runtime.engine).casts_around_step:
         return ""
@@ -146,6 +148,8 @@ def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
         "adapter": _of_leaves(job),
         "loss": _of_loss(job),
         "frozen": _of_frozen(job),
+        # which weights a turn finds among the thin layers' own flat parameters is not followed
+        "trained_blocks": "badam over an adapter" if job.adapter is not None and job.trained_blocks == "badam" else "",
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
     }
@@ -172,7 +176,7 @@ def _of_leaves(job: ResolvedJob) -> str:
         return f"{adapter.kind} over {idle}, which never runs,"
     if end := adapted_end(names_of(job.model), adapter):
         return f"{adapter.kind} over {end}"
-    if adapter.bias != "none":
+    if adapter.bias != "none" and names_of(job.model).has_biases:
         return f"{adapter.kind} with bias {adapter.bias}"
     return "" if KINDS[adapter.kind].own_modules else adapter.kind
 

@@ -23,17 +23,21 @@ from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.ragged import unbind
 from vramplan.replay.operators.views import cat, split, to, view
+from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import OWN
+from vramplan.replay.techniques.trained import gathered_adapter
 from vramplan.replay.techniques.virtual_tokens import Layer
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.job import Adapter
+from vramplan.values.parallel import is_fsdp
 
 PAIR = 2  # keys and values
+FLAT = 1  # the version of FSDP whose units have one parameter each
 
 
 class AdaptedByPrefix(Adapted):
@@ -49,9 +53,9 @@ class Prefix(KeyValues):
 
     keeps = True
 
-    def __init__(self, tape: Tape, adapter: Adapter, recipe: Recipe) -> None:
+    def __init__(self, tape: Tape, adapter: Adapter, recipe: Recipe, seen: DType | None) -> None:
         shape, dtype = recipe.shape, DTYPES[adapter.dtype]
-        self.tape, self.past, self.dtype = tape, adapter.virtual_tokens, recipe.weight_dtype
+        self.tape, self.past, self.dtype = tape, adapter.virtual_tokens, seen or recipe.weight_dtype
         self.blocks, self.heads, self.head_size = shape.layers, shape.key_value_heads, shape.head_size
         width = self.heads * self.head_size
         whole, inner = self.blocks * PAIR * width, adapter.encoder_hidden_size or width
@@ -93,6 +97,17 @@ class Prefix(KeyValues):
         return key, value
 
 
+def _seen_by_peft(setup: Setup, precision: Precision) -> DType | None:
+    """The element type that PEFT takes for the model's, which it brings the prefix to; None: it is that of the weights.
+
+    Under FSDP1 the first parameter is the shard of a block, which no policy has cast yet.
+    Source: peft 0.21.2, peft_model.py, PeftModel.get_prompt (base_model_torch_dtype).
+    """
+    if setup.sharding is None or not is_fsdp(setup.sharding.kind) or setup.sharding.version != FLAT:
+        return None
+    return precision.frozen or precision.stored
+
+
 def behind(before: Tensor, own: Tensor) -> Tensor:
     """What a block has made, concatenated to what is before it."""
     widest = max(before.dtype, own.dtype, key=lambda one: one.itemsize)
@@ -105,7 +120,8 @@ class Prefixed(Objective):
     def __init__(self, setup: Setup, tape: Tape, recipe: Recipe) -> None:
         super().__init__(setup, tape, recipe)
         assert setup.adapter is not None
-        self.prefix = Prefix(tape, setup.adapter, recipe)
+        precision = precision_of(setup.precision, half_weights=setup.half_weights)
+        self.prefix = Prefix(tape, gathered_adapter(setup.adapter, precision), recipe, _seen_by_peft(setup, precision))
 
     def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """PeftModelForCausalLM.forward."""
@@ -117,7 +133,8 @@ class Prefixed(Objective):
         prefix.make()
         tape.enlist(KeyValues, prefix)
         output: Output = model(*arguments)
-        cached = [] if drops_given_cache(self.recipe.shape) else prefix.cached
+        dropped = drops_given_cache(self.recipe.shape) and not self.setup.use_cache
+        cached = [] if dropped else prefix.cached
         prefix.held, prefix.cached = [], []
         tape.dismiss(KeyValues)
         return Output(output.loss, (output.logits, cached))

@@ -67,13 +67,18 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     frozen = frozen_words(setup)
     if setup.adapter is None:
         return (BlocksAlone if setup.trained_blocks == "badam" else Frozen)(frozen)
-    adapter, former = setup.adapter, _former(setup.model, setup.adapter)
-    if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
-        adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
+    adapter, former = gathered_adapter(setup.adapter, precision), _former(setup.model, setup.adapter)
     by_index = looks_up_4bit(setup.model.family) and not setup.compile
     parts = frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
     kind = AdaptedInTurns if setup.trained_blocks == "badam" else adapted_by(adapter)
     return kind(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
+
+
+def gathered_adapter(adapter: Adapter, precision: Precision) -> Adapter:
+    """An adapter as a step has it: a policy of FSDP gathers its weights in the type of the others."""
+    if precision.stored is None:
+        return adapter
+    return adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
 
 
 def adapted_by(adapter: Adapter) -> type[Adapted]:
@@ -129,7 +134,7 @@ class Names(NamedTuple):
 
     paths: tuple[tuple[str, ...], ...]  # of each weight, from the outer part to the inner, without repetitions
     linears: tuple[str, ...]
-    table: tuple[str, ...]  # the first weight: the table of the token embeddings
+    table: tuple[str, ...]  # the first table whose rows are looked up: that of the tokens; without one the first weight
     widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
     stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
     tied_head: tuple[str, ...] = ()  # the path of a head that is tied to the table and may come apart from it
@@ -140,6 +145,7 @@ class Names(NamedTuple):
     token_table: str = ""  # the table of the tokens; empty where no part of the model is one of embeddings
     head: str = ""  # of a language model, where it is a product of its own or of that table
     bare: frozenset[tuple[str, ...]] = frozenset()  # of the paths those of weights that are no module's weight or bias
+    has_biases: bool = False  # some module has one, be it a layer or a norm
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -163,12 +169,14 @@ class _Collector(Trained):
         self.shapes: dict[tuple[str, int, int], None] = {}
         self.token_table = self.named_head = ""
         self.bare: set[tuple[str, ...]] = set()
+        self.has_biases = False
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         path = path_of(tape.part, name)
         self.paths[path] = None
         if not name.endswith((".weight", ".bias")):
             self.bare.add(path)
+        self.has_biases = self.has_biases or name.endswith(".bias")
         return False
 
     def linear(self, tape: Tape, module: Any, name: str) -> None:
@@ -220,10 +228,12 @@ def names_of(model: ModelShape) -> Names:
     biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
     looked_up = [one for one in tape.parameters if one.is_table]  # the weight of a module, whatever it is called here
     tables = frozenset(one.shape[1] for one in looked_up)
+    table = next((path_of(one.part, one.name) for one in looked_up), paths[0])
     ends = collector.token_table, collector.named_head
     return Names(
-        *(paths, linears, paths[0], inside, stacked, collector.tied_head, biased, inputs, tables),
+        *(paths, linears, table, inside, stacked, collector.tied_head, biased, inputs, tables),
         *(tuple(collector.shapes), *ends),
+        has_biases=collector.has_biases,
         bare=frozenset(collector.bare.difference(path_of(one.part, one.name) for one in looked_up)),
     )
 

@@ -24,12 +24,13 @@ from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.repeated import repeat_samples
 from vramplan.replay.operators.views import cat, narrow, to
+from vramplan.replay.precision import precision_of
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import OWN, is_saved_as
-from vramplan.replay.techniques.trained import names_of
+from vramplan.replay.techniques.trained import gathered_adapter, names_of
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.job import Adapter
 
@@ -135,7 +136,11 @@ class Prompted(Objective):
         super().__init__(setup, tape, recipe)
         assert setup.adapter is not None
         self.number = setup.adapter.virtual_tokens
-        self.before = Before(tape, setup.adapter, recipe)
+        self.before = Before(
+            tape,
+            gathered_adapter(setup.adapter, precision_of(setup.precision, half_weights=setup.half_weights)),
+            recipe,
+        )
 
     def inputs(self, model: Any) -> tuple[list[Tensor], list[StandingState]]:
         """Those of the text alone."""
