@@ -36,17 +36,23 @@ class AsksInputs(Observer):
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.table: Parameter | None = None
+        self.modules: dict[int, tuple[Parameter, ...]] = {}  # by the leaf: the weights of what has made it
 
-    def looked_up(self, tensor: Tensor, table: Parameter | None) -> Tensor:
+    def looked_up(self, tensor: Tensor, table: Parameter | None, module: tuple[Parameter, ...]) -> Tensor:
         """The tensor, or a leaf in its place."""
         if table is not None:
             self.table = self.table or table
             if table is not self.table:
                 return tensor
-        return tensor if tensor.node is not None else asked(tensor)
+            module = (table,)
+        if tensor.node is not None:
+            return tensor
+        found = asked(tensor)
+        self.modules[id(found.node)] = module
+        return found
 
     def leaf_reached(self, leaf: Parameter) -> None:
         """Backward has come to the module whose output was asked."""
-        if leaf.name == ASKED and self.table is not None:
-            for reached in self.tape.told.table_reached:
-                reached(self.table)
+        module = self.modules.get(id(leaf))
+        for reached in self.tape.told.module_reached if module else ():
+            reached(module)

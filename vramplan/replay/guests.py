@@ -47,7 +47,7 @@ class Told:
     recomputing: Methods = ()
     looked_up: Methods = ()
     leaf_reached: Methods = ()
-    table_reached: Methods = ()
+    module_reached: Methods = ()
     outputs_bound: Methods = ()
     graph_walked: Methods = ()
     before_accumulate: Methods = ()

@@ -109,8 +109,8 @@ class Observer:
     def recomputing(self, node: Node) -> None:
         """A checkpoint is about to be computed again, because the backward of this node needs it."""
 
-    def looked_up(self, tensor: Tensor, table: Parameter | None) -> Tensor:
-        """A table was looked up, or, without a table, the first module of a model has run.
+    def looked_up(self, tensor: Tensor, table: Parameter | None, module: tuple[Parameter, ...]) -> Tensor:
+        """A table was looked up, or, without a table, the first module of a model has run, which has these weights.
 
         Returns the tensor that the model goes on with.
         """
@@ -119,8 +119,8 @@ class Observer:
     def leaf_reached(self, leaf: Parameter) -> None:
         """Backward has reached a leaf of the graph that is not a weight."""
 
-    def table_reached(self, table: Parameter) -> None:
-        """Backward has reached the output of a table, which was asked for its gradient (`requires_grad_`)."""
+    def module_reached(self, module: tuple[Parameter, ...]) -> None:
+        """Backward has reached the output of a module, which was asked for its gradient (`requires_grad_`)."""
 
     def outputs_bound(self) -> None:
         """The training loop has assigned new outputs to its variables, which frees the outputs before."""

@@ -296,10 +296,10 @@ class Tape(Ledger, Guests):
         for one in own:
             one.inside = self.parameters[-1]
 
-    def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
+    def looked_up(self, tensor: Tensor, table: Parameter | None = None, module: tuple[Parameter, ...] = ()) -> Tensor:
         """What a table gave, or the first module of a model, as it goes on: observers may change it."""
         for looked_up in self.told.looked_up:
-            tensor = looked_up(tensor, table)
+            tensor = looked_up(tensor, table, module)
         return tensor
 
     @contextmanager

@@ -128,9 +128,9 @@ class TracedTape(Tape):
         self.weights[id(parameter)] = NotedWeight(parameter, self.blocks(self.path))
         return parameter
 
-    def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
+    def looked_up(self, tensor: Tensor, table: Parameter | None = None, module: tuple[Parameter, ...] = ()) -> Tensor:
         """What a table gave, which may become a leaf of the graph."""
-        found = super().looked_up(tensor, table)
+        found = super().looked_up(tensor, table, module)
         if type(found.node) is Parameter:
             self.leaf_notes[id(found.node)] = NotedWeight(found.node, None)
         return found

@@ -337,6 +337,6 @@ class _Modules(_BlocksNoted):
             node.fn.come(node.fn.members, False)
             node.fn.is_entered = True
 
-    def table_reached(self, table: Parameter) -> None:
-        """The module of the token embeddings."""
-        self.uses.append((table,))
+    def module_reached(self, module: tuple[Parameter, ...]) -> None:
+        """That of the token embeddings, or of the patches of images."""
+        self.uses.append(module)

@@ -149,7 +149,7 @@ class Zero3(Turning, Shards):
         if self.bucket and self.filled + parameter.elements > limit:
             self._reduce()
         if not self.policy.zero.contiguous_gradients:
-            self.unmoved.append(parameter)
+            self.unmoved[self._number(parameter)] = parameter
         elif self.filled + parameter.elements <= limit:
             self._copied_away(parameter)
         else:
@@ -162,6 +162,15 @@ class Zero3(Turning, Shards):
         if parameter.grad is not None:
             self.tape.freed_late(parameter.grad)
         parameter.grad = None
+
+    def partitioned(self, number: int) -> None:
+        """The device's part of a gradient is where it is kept: one that was not copied into the bucket goes.
+
+        Source: stage3.py, partition_grads, one by one.
+        """
+        parameter = self.unmoved.pop(number, None)
+        if parameter is not None:
+            self._copied_away(parameter)
 
     def _reduce(self) -> None:
         """Source: coalesced_collectives.py, reduce_scatter_coalesced."""
@@ -180,9 +189,8 @@ class Zero3(Turning, Shards):
         if self.large is not None:
             self._copied_away(self.large)
             self.large = None
-        for one in self.unmoved:  # partition_grads, one by one
-            self._copied_away(one)
-        self.unmoved.clear()
+        for one in [*self.unmoved]:
+            self.partitioned(one)
         self.bucket.clear()
         self.filled = 0
 

@@ -289,9 +289,9 @@ class Gathering(Gathered):
         if members:
             self._fetch(members)
 
-    def table_reached(self, table: Parameter) -> None:
-        """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""
-        self._come((self._number(table),))
+    def module_reached(self, module: tuple[Parameter, ...]) -> None:
+        """Backward comes to the embeddings whose output was asked for its gradient: nothing tells their end."""
+        self._come(tuple([self._number(one) for one in module]))
         self.leaving = ()
 
     def recomputing(self, node: Node) -> None:

@@ -94,6 +94,7 @@ class Offloaded3(Zero3):
             if one in self.on_drive:
                 (written if self._swapped(one) == self.parts[one] else self.kept).append(cast)
             del cast, part
+            self.partitioned(one)
         written.clear()
 
     def _members_on_drive(self) -> frozenset[int]:

@@ -83,7 +83,7 @@ class Standing(Gathering):
         self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
         self.filled = 0
         self.large: Parameter | None = None
-        self.unmoved: list[Parameter] = []  # whose gradients are in no buffer of their bucket
+        self.unmoved: dict[int, Parameter] = {}  # by their numbers, whose gradients are in no buffer of their bucket
         self.of_leaf: dict[int, Parameter] = {}  # whose gradients wait for those of the others
         self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
         self.reductions = 0  # of buckets, so far

@@ -170,7 +170,7 @@ class VisionEmbeddings:
     def __call__(self, pixel_values: Tensor) -> Tensor:
         patches = conv2d(pixel_values, self.patch_embedding, stride=self.patch)
         batch, width, rows, columns = patches.shape
-        patches = self.tape.looked_up(patches)
+        patches = self.tape.looked_up(patches, module=(self.patch_embedding,))
         patches = transpose(view(patches, (batch, width, rows * columns)), 1, 2)
         class_embeds = spread(self.class_embedding, (batch, 1, width))
         embeddings = joined(class_embeds, patches)

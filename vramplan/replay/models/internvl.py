@@ -97,7 +97,8 @@ class VisionModel:
         """InternVLVisionPatchEmbeddings.forward, of which Transformers asks a gradient for checkpoints."""
         patches = conv2d(pixel_values, self.patches, self.patches_bias, stride=self.patch)
         batch, width, rows, columns = patches.shape
-        return self.tape.looked_up(transpose(view(patches, (batch, width, rows * columns)), 1, 2))
+        embeddings = transpose(view(patches, (batch, width, rows * columns)), 1, 2)
+        return self.tape.looked_up(embeddings, module=(self.patches,))  # which it reads itself
 
 
 class Projector:

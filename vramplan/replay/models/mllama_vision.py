@@ -202,7 +202,8 @@ class TiledVisionModel:
         shape, width = recipe.shape, vision_width(recipe)
         batch, media, tiles, channels, *edges = pixel_values.shape
         pixel_values = view(pixel_values, (batch * media * tiles, channels, *edges))
-        _patches = tape.looked_up(conv2d(pixel_values, self.patch_embedding, stride=self.patch))
+        _patches = conv2d(pixel_values, self.patch_embedding, stride=self.patch)
+        _patches = tape.looked_up(_patches, module=(self.patch_embedding,))
         _, _, rows, columns = _patches.shape
         patches, places = rows * columns, self.places
         hidden = transpose(view(_patches, (batch * tiles, width, patches)), 1, 2)

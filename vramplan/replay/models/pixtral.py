@@ -139,7 +139,8 @@ class VisionModel:
     def forward(self, pixel_values: Tensor, segments: tuple[Segment, ...]) -> Tensor:
         """PixtralVisionModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _patch_embeds = tape.looked_up(conv2d(pixel_values, self.patch_conv, stride=self.patch))
+        _patch_embeds = conv2d(pixel_values, self.patch_conv, stride=self.patch)
+        _patch_embeds = tape.looked_up(_patch_embeds, module=(self.patch_conv,))
         row = rows_of_images(_patch_embeds)
         hidden = self.ln_pre(view(row, (1, *row.shape)))
         del row

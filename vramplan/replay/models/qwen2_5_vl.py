@@ -78,7 +78,7 @@ class WindowedVisionModel(VisionModel):
         _position_ids = tape.new("cat", (pixel_values.shape[0], 2), INT64, True)
         ends = {True: ends_of_pieces(tape, 1), False: ends_of_pieces(tape, len(windows), "window_cumsum")}
         lengths = {True: (shape.image_patches,), False: windows}
-        hidden = tape.looked_up(conv_of_patches(pixel_values, self.proj))
+        hidden = tape.looked_up(conv_of_patches(pixel_values, self.proj), module=(self.proj,))  # which it reads itself
         hidden = self.permuted(hidden)
         rotary = self.rotary(hidden)
         rotary = (self.permuted(rotary[0]), self.permuted(rotary[1]))

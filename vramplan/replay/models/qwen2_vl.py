@@ -175,7 +175,7 @@ class VisionModel:
         tape, recipe = self.tape, self.recipe
         _position_ids = tape.new("cat", (pixel_values.shape[0], 2), INT64, True)
         cu_seqlens = ends_of_pieces(tape, 1)
-        hidden = tape.looked_up(conv_of_patches(pixel_values, self.proj))
+        hidden = tape.looked_up(conv_of_patches(pixel_values, self.proj), module=(self.proj,))  # which it reads itself
         rotary = self.rotary(hidden)
         first = [hidden]  # the loop over the blocks holds no more than the latest
         del hidden

@@ -95,7 +95,7 @@ class VisionModel:
         """SiglipVisionEmbeddings.forward."""
         _patches = conv2d(pixel_values, self.patch_embedding, self.patch_bias, stride=self.patch)
         if self.is_asked:
-            _patches = self.tape.looked_up(_patches)
+            _patches = self.tape.looked_up(_patches, module=(self.patch_embedding, self.patch_bias))
         batch, width, rows, columns = _patches.shape
         embeddings = transpose(view(_patches, (batch, width, rows * columns)), 1, 2)
         ids = self.tape.constant((1, self.positions), INT64, False)

@@ -113,7 +113,7 @@ class Whisper:
             second = self.convolution("conv2", width)
             size = (shape.audio_positions, width)
             table = tape.parameter("embed_positions.weight", size, dtype, trainable=False)
-        _embeds = gelu(tape.looked_up(conv1d(features, *first, stride=1, padding=1)))
+        _embeds = gelu(tape.looked_up(conv1d(features, *first, stride=1, padding=1), module=first))
         _embeds = gelu(conv1d(_embeds, *second, stride=STRIDE, padding=1))
         _embeds = transpose(_embeds, 1, 2)
         _places = tape.new("arange", (shape.audio_positions,), INT64, False)

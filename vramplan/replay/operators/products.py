@@ -26,7 +26,8 @@ def linear(
     multiplied by itself, with the weight expanded to as many (bmm).
     ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
     needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3). It saves
-    an input that is no rows one after another as it is, multiplies it sample by sample, and copies it in backward.
+    an input that is no rows one after another as it is, multiplies it sample by sample, and copies it in backward, and
+    a gradient that is none for each of its products.
     `patched` is false where code multiplies without `F.linear`.
     Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp;
     LinearAlgebra.cpp, should_fold; transformers pytorch_utils.py, Conv1D.forward.
@@ -67,18 +68,23 @@ def linear(
     bias_first = bias is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        tape = grad.tape
-        flat = grad if grad.shape == g_shape else reshape_gradient(grad, g_shape)
+        tape, dtype = grad.tape, grad.dtype
+        copies = is_function and not view_strides(grad.shape, grad.strides, g_shape)[0]
+        flat = grad if copies or grad.shape == g_shape else reshape_gradient(grad, g_shape)
         del grad
 
         def gx() -> Tensor | None:
-            return tape.new("mm", x_shape, flat.dtype, batched) if need_x else None
+            if not need_x:
+                return None
+            _gradient = tape.new("clone", g_shape, dtype, batched) if copies else None
+            return tape.new("mm", x_shape, dtype, batched)
 
         def gw() -> Tensor | None:
             if not need_w:
                 return None
-            _rows = tape.new("clone", (rows, in_features), flat.dtype, batched) if is_apart else None
-            return tape.new("mm", w_shape, flat.dtype, False)
+            _gradient = tape.new("clone", g_shape, dtype, batched) if copies else None
+            _rows = tape.new("clone", (rows, in_features), dtype, batched) if is_apart else None
+            return tape.new("mm", w_shape, dtype, False)
 
         tape.work(work * (need_x + need_w))
         if bias_first:
