@@ -24,6 +24,17 @@ SHARDED = {
 }
 """By word of `--sharding`: how it is called, where its jobs are kept, and what it does."""
 
+LATER = {
+    "later": ("one device", "composed_later.json"),
+    "last": ("one device, once more", "composed_last.json"),
+    "fsdp later": ("FSDP2", "composed_fsdp2_later.json"),
+    "fsdp1 later": ("FSDP1", "composed_fsdp1_later.json"),
+    "fsdp1 last": ("FSDP1, once more", "composed_fsdp1_last.json"),
+    "ddp later": ("DDP", "composed_ddp_later.json"),
+    **{f"{stage} later": (f"ZeRO-{stage[-1]}", f"composed_{stage}_later.json") for stage in ZERO_STAGES},
+}
+"""Later draws of the same, by a word of their own: what is new in them shows what a user of today meets."""
+
 PROGRAMS = {
     "torchtune": ("torchtune", "composed_torchtune.json", "its recipes of Llama and Mistral"),
     "litgpt": ("LitGPT", "composed_litgpt.json", "its models and LoRA, with what Fabric puts around them"),
@@ -37,7 +48,8 @@ PROGRAMS = {
 def kept() -> dict[str, dict[str, Any]]:
     """The results of each way to share, and of each program, that has some, by its word."""
     found = {}
-    for word, (_, name, _) in {**SHARDED, **PROGRAMS}.items():
+    files = {word: name for word, (_, name, *_) in {**SHARDED, **PROGRAMS, **LATER}.items()}
+    for word, name in files.items():
         if (HERE / name).exists():
             found[word] = json.loads((HERE / name).read_text("utf-8"))
     return found
@@ -102,7 +114,9 @@ def _said(document: dict[str, Any]) -> str:
 
 def _section(word: str, document: dict[str, Any]) -> str:
     """The jobs under a way to share, or of a program."""
-    if word in PROGRAMS:
+    if word in LATER:
+        head = f"\n## Drawn later: {LATER[word][0]}\n\nThe same with another seed.\n"
+    elif word in PROGRAMS:
         name, _, how = PROGRAMS[word]
         head = f"\n## {name}\n\nJobs that are drawn for the program: {how}.\n"
     else:

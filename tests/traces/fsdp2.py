@@ -372,15 +372,26 @@ def blocks(model: Any) -> Iterator[Any]:
     """The modules of lists that Transformers says are not to be split.
 
     Where it says nothing, as of DistilBERT, those that it checkpoints, which people name to Accelerate; and so where it
-    says a part of one, as of Idefics3. Of Wav2Vec2 they are not the convolutions over the samples, which have a class
-    of their own each.
+    says a part of one, as of Idefics3, several of them, as a stage of Swin, or no module of this model, as of HuBERT
+    with its norms first. Of Wav2Vec2 they are not the convolutions over the samples, which have a class of their own
+    each.
     """
     import torch
 
     names = getattr(model, "_no_split_modules", None) or ()
+    named = [one for several in _lists(model) for one in several if type(one).__name__ in names]
+    if not named or any(_is_checkpointed(one) for several in named for one in several.modules() if one is not several):
+        names = ()
     for name, several in model.named_modules():
         if isinstance(several, torch.nn.ModuleList) and not name.endswith("feature_extractor.conv_layers"):
             yield from (one for one in several if _is_block(one, names))
+
+
+def _lists(model: Any) -> Iterator[Any]:
+    """The lists of modules of a model."""
+    import torch
+
+    return (one for one in model.modules() if isinstance(one, torch.nn.ModuleList))
 
 
 def _has_one(module: Any, names: Collection[str]) -> bool:
@@ -391,4 +402,9 @@ def _has_one(module: Any, names: Collection[str]) -> bool:
 def _is_block(module: Any, names: Collection[str]) -> bool:
     if names and not _has_one(module, names):
         return type(module).__name__ in names
+    return _is_checkpointed(module) and not any(_is_checkpointed(one) for one in module.modules() if one is not module)
+
+
+def _is_checkpointed(module: Any) -> bool:
+    """Whether Transformers' own switch makes a checkpoint of a module."""
     return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
