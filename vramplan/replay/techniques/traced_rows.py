@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6605 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6621 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, every_type_shared, every_type_zero, families, flat_adapters, flat_host, flat_parameter, foundry,
@@ -130,35 +130,35 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2302 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2308 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
-  electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_text, images,
-  liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared, modernbert_zero,
-  more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
+  electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_shared,
+  image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared,
+  modernbert_zero, more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
   other_families_zero, other_optimizers, pairs, pairs_beside, peft_more, peft_more_shared, policy, preference_shared,
   preference_zero, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, stages,
   state_spaces, stepped_shared, taught, taught_from_file, text_types, tiled, tiled_mlp, tiled_mlp_shared, tiles,
   torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, vision_more, whisper,
-  whisper_shared, zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2, distilbert,
-  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
-  gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3,
-  internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, llava_next,
-  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert,
-  mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm, stablelm,
-  starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  siglip, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
+  whisper_shared, whisper_zero, zero, zero_adapters, zeroed_late, zeroed_late_shared | afmoe, apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
+  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo,
+  gpt_neox, gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internlm3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
+  modernbert, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm,
+  stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4,
+  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, paligemma,
+  pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, siglip, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 adapter: miss | 21 | adapter_kinds, met, peft_more | bert, gemma2, jamba, llama, mamba, mistral, mixtral, opt, phi,
   qwen2 | bert, gemma2, jamba, llama, mamba, mixtral, opt, phi
 adapter: modules_to_save | 200 | adapted, adapters, adapters_more, deberta_v2, deberta_v2_shared, distilbert,
@@ -235,27 +235,27 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 980 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
-  fully_shard_more, fused_lora, hosted, image_text, images, liger, linear, lora_parts, masks, met, met_shared,
-  modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
-  pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized, replicated, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, stages, state_spaces, stepped_shared,
-  text_types, tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
-  distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2, lfm2_moe,
-  llama, llama4_text, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4,
-  mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm, stablelm,
-  starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe,
-  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
-  internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3,
-  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt,
-  paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+frozen: parts | 987 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
+  fully_shard_more, fused_lora, hosted, image_shared, image_text, images, liger, linear, lora_parts, masks, met,
+  met_shared, modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families,
+  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized, replicated,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, stages, state_spaces,
+  stepped_shared, text_types, tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
+  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2,
+  lfm2_moe, llama, llama4_text, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma,
+  pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, siglip, smollm3, smolvlm,
+  stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
+  idefics3, internvl, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, siglip, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
@@ -357,7 +357,7 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 1048 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 1064 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore,
   image_shared, image_text, images, liger, linear, master, met, met_shared, modernbert, modernbert_shared,
   more_families, named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
@@ -654,19 +654,19 @@ parallel.replicas | 57 | flat_adapters, flat_host, flat_parameter, fully_shard_m
   sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2,
   gpt_neox, gptj, llama, llama under torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, gptj, llama, llama under
   torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 202 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, every_type_shared,
+parallel.sharding: ddp | 207 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared, every_type_shared,
   fused_lora_shared, image_shared, modded, modded_compiled, modernbert_shared, older_releases, other_families_shared,
   peft_more_shared, preference_shared, replicated, rounded_shared, sharded_activations, sharded_bits,
   tiled_mlp_shared, whisper_shared, zeroed_late_shared | bamba, bert, clip, convnext, dbrx, deberta-v2, deepseek_v3,
   distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granitemoehybrid, idefics3, jamba, llama, minimax_m2, mistral, mistral3, mixtral, modded_nanogpt
-  under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_vl, smollm3, smolvlm, stablelm, starcoder2, swin, whisper | bamba, bert, clip, convnext,
-  dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma, gemma4, glm, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, idefics3, jamba, llama, minimax_m2, mistral3, mixtral,
-  modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmoe, opt, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, smolvlm, stablelm, starcoder2, swin, whisper
-parallel.sharding: fsdp | 1218 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+  gpt_oss, gptj, granitemoehybrid, idefics3, internvl, jamba, llama, llava_next, minimax_m2, mistral, mistral3,
+  mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, paligemma,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_vl, smollm3, smolvlm, stablelm, starcoder2, swin, whisper |
+  bamba, bert, clip, convnext, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon, falcon_h1, gemma,
+  gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, idefics3, internvl, jamba,
+  llama, llava_next, minimax_m2, mistral3, mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, nemotron_h,
+  olmo2, olmoe, opt, paligemma, phi3, qwen3_next, qwen3_vl, qwen_moe, smolvlm, stablelm, starcoder2, swin, whisper
+parallel.sharding: fsdp | 1220 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   every_type_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, image_shared, litgpt, litgpt_flat, met_shared, modernbert_shared,
   older_releases, optimizers_more_shared, other_families_shared, peft_more_shared, preference_shared, replicas,
@@ -682,26 +682,26 @@ parallel.sharding: fsdp | 1218 | dbrx_shared, deberta_v2_shared, distilbert_shar
   mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma,
   pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, smolvlm,
-  stablelm, starcoder2, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe,
-  opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, smolvlm, stablelm, starcoder2, t5, vit, wav2vec2, whisper
-parallel.sharding: fsdp-grad-op | 322 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
+parallel.sharding: fsdp-grad-op | 323 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, image_shared, met_shared, optimizers_more_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
   apertus, arcee, bamba, bert, bloom, cohere, cohere2, convnext, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, internvl, lfm2,
   llama, llava_next, m2m_100, mistral, mixtral, nemotron, nemotron_h, olmo2, olmo3, olmoe, opt, paligemma, phi, phi3,
   qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3,
-  stablelm, vit, wav2vec2 | apertus, arcee, bamba, bert, bloom, cohere, convnext, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, internvl, lfm2,
-  llama, llava_next, m2m_100, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, paligemma, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, vit, wav2vec2
+  stablelm, swin, vit, wav2vec2 | apertus, arcee, bamba, bert, bloom, cohere, convnext, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, internvl,
+  lfm2, llama, llava_next, m2m_100, mixtral, nemotron, nemotron_h, neox, olmo2, olmoe, opt, paligemma, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, swin, vit, wav2vec2
 parallel.sharding: zero1 | 99 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
   met_shared, modernbert_zero, preference_zero, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2,
   electra, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
@@ -709,35 +709,36 @@ parallel.sharding: zero1 | 99 | dbrx_zero, deberta_v2_zero, electra_zero, fused_
   qwen3_5_text, qwen3_moe, qwen3_vl, roberta, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, granitemoehybrid, llama, mixtral,
   modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit, whisper
-parallel.sharding: zero2 | 124 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
-  met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero,
-  tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra, falcon_h1, gemma,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, jamba, llama, mistral, mistral3, mixtral,
-  modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
-  smollm3, stablelm, t5, vit, whisper | bert, bloom, dbrx, deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit, whisper
-parallel.sharding: zero3 | 328 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero, fused_lora_shared,
+parallel.sharding: zero2 | 127 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, host_activations,
+  image_shared, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
+  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta-v2, electra,
+  falcon_h1, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, jamba, llama, llava,
+  mistral, mistral3, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta, smollm3, smolvlm, stablelm, swin, t5, vit, whisper | bert, bloom, dbrx, deberta_v2,
+  electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, llava, mistral3,
+  mixtral, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, smolvlm,
+  stablelm, swin, t5, vit, whisper
+parallel.sharding: zero3 | 343 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero, fused_lora_shared,
   host_activations, image_shared, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
   peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters, zero_offload | afmoe,
-  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, dbrx, deberta-v2, deepseek_v2, deepseek_v3, dinov2,
-  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, falcon_mamba, gemma, gemma2, gemma3, gemma3_text,
-  gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj,
-  granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba,
-  lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma,
-  pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, swin,
-  t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2,
-  deepseek, dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama,
-  llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
-  modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, swin, t5, vit, wav2vec2,
-  whisper
+  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, convnext, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, falcon_mamba, gemma, gemma2, gemma3,
+  gemma3_text, gemma3n_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3,
+  internvl, jamba, lfm2, lfm2_moe, llama, llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  olmoe, opt, paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, smolvlm,
+  stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
+  gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2,
+  lfm2_moe, llama, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm,
+  starcoder2, swin, t5, vit, wav2vec2, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5290 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5293 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, every_type_shared, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -773,7 +774,7 @@ precision: amp | 5290 | adapted, adapter_kinds, adapters, adapters_more, attenti
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 619 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared, flat_adapters, flat_host,
+precision: fsdp | 620 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared, flat_adapters, flat_host,
   flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared, host_activations, image_shared,
   litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared, other_families_shared, peft_more_shared,
   preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
@@ -786,16 +787,16 @@ precision: fsdp | 619 | dbrx_shared, deberta_v2_shared, electra_shared, every_ty
   mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt
   under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus, phi,
   phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, starcoder2, t5, wav2vec2, whisper |
-  afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, starcoder2, swin, t5, wav2vec2, whisper
+  | afmoe, apertus, arcee, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra,
   ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
   gemma3n, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, llama, llama under litgpt, llama under torchtitan,
   llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
   paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, wav2vec2, whisper
-precision: mixed | 1943 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+  roberta, seed_oss, stablelm, starcoder2, swin, t5, wav2vec2, whisper
+precision: mixed | 1961 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, every_type_zero, families, frozen, fused_lora_shared,
   generation, generation_more, heads, host_activations, hosted, image_shared, images, liger, linear, losses,
   losses_more, master, met, met_shared, modernbert_zero, moe, more_families, optimizers_more_shared,
@@ -806,19 +807,19 @@ precision: mixed | 1943 | adapters, attention, block_kinds, checkpoints, compile
   ernie4_5_moe, esm, exaone4, falcon, falcon_h1, falcon_mamba, gemma, gemma2, gemma3, gemma3_text, gemma3n_text,
   gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite,
   granitemoehybrid, helium, hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, jamba, lfm2,
-  lfm2_moe, llama, llama4_text, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, paligemma,
-  pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
-  jamba, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
-  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, swin, t5, vit, wav2vec2, whisper
-precision: pure | 4276 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+  lfm2_moe, llama, llama4_text, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  paligemma, pegasus, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper, xlm-roberta | afmoe, apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5, ernie4_5_moe,
+  esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3,
+  internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
+  ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
+precision: pure | 4279 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
@@ -978,17 +979,17 @@ activation_checkpointing: full + adapter: ia3 | 117 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1239 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1245 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
-  electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_text,
-  images, liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared,
+  electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, image_shared,
+  image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared, modernbert, modernbert_shared,
   modernbert_zero, more_families, named_types, older_releases, optimizers_more, other_families, other_families_shared,
   other_families_zero, pairs, pairs_beside, peft_more, peft_more_shared, preference_shared, preference_zero,
   quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types,
   tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  torchtune_units, vision_more, whisper, whisper_zero, zero, zero_adapters | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
   exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
   gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
   jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, llava_next, m2m_100, marian,
@@ -1036,11 +1037,11 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 493 | adapters, block_kinds, decoders, flat_parameter, frozen,
-  fully_shard_more, hosted, image_text, images, liger, linear, lora_parts, met, modernbert, more_families,
-  named_types, optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized, replicated,
-  sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles, turns,
-  vision_more, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+activation_checkpointing: full + frozen: parts | 500 | adapters, block_kinds, decoders, flat_parameter, frozen,
+  fully_shard_more, hosted, image_shared, image_text, images, liger, linear, lora_parts, met, modernbert,
+  more_families, named_types, optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized,
+  replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles,
+  turns, vision_more, zero, zero_adapters | afmoe, apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
   dinov2, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
   hunyuan_v1_moe, idefics3, internvl, lfm2, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2,
@@ -1083,7 +1084,7 @@ activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 400 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 406 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, image_shared, image_text, images,
   liger, master, met_shared, modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy,
   precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles,
@@ -1093,7 +1094,7 @@ activation_checkpointing: full + max_gradient_norm | 400 | adapted, dbrx_shared,
   deberta_v2, electra, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
   granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next,
   m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus,
-  phi, phi3, qwen3_vl, roberta, siglip, stablelm, torchvision_vit, vit, wav2vec2, whisper
+  phi, phi3, qwen3_vl, roberta, siglip, smolvlm, stablelm, torchvision_vit, vit, wav2vec2, whisper
 activation_checkpointing: full + offload: activations | 302 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, image_text, images, liger, linear, modernbert, more_families, optimizers_more,
   optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
@@ -1222,11 +1223,12 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 177 | dbrx_shared, d
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 66 | dbrx_shared, deberta_v2_shared, distilbert_shared,
+activation_checkpointing: full + parallel.sharding: ddp | 69 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, fused_lora_shared, image_shared, modernbert_shared, older_releases, other_families_shared,
   peft_more_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared,
   zeroed_late_shared | bert, dbrx, deberta_v2, distilbert, electra, gemma, gemma4, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, idefics3, jamba, llama, minimax_m2, mistral3, mixtral, modernbert, opt, phi3, qwen3_vl, whisper
+  gpt_neo, gptj, idefics3, internvl, jamba, llama, llava_next, minimax_m2, mistral3, mixtral, modernbert, opt,
+  paligemma, phi3, qwen3_vl, whisper
 activation_checkpointing: full + parallel.sharding: fsdp | 615 | dbrx_shared, deberta_v2_shared, distilbert_shared,
   electra_shared, every_type_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, image_shared, litgpt, litgpt_flat, met_shared, modernbert_shared,
@@ -1250,19 +1252,19 @@ activation_checkpointing: full + parallel.sharding: zero1 | 47 | dbrx_zero, debe
   fused_lora_shared, host_activations, met_shared, modernbert_zero, zero, zero_adapters | bert, dbrx, deberta_v2,
   electra, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, modernbert, opt, phi3, qwen3_vl, qwen_moe,
   roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 56 | dbrx_zero, deberta_v2_zero, electra_zero,
-  fused_lora_shared, host_activations, met_shared, modernbert_zero, peft_more_shared, tiled_mlp_shared, whisper_zero,
-  zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite, llama,
-  mistral3, mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
-activation_checkpointing: full + parallel.sharding: zero3 | 165 | dbrx_zero, deberta_v2_zero, electra_zero,
-  every_type_zero, fused_lora_shared, host_activations, met_shared, modernbert_zero, optimizers_more_shared,
-  other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
-  zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, electra,
-  ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, llama,
-  llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, t5, vit, wav2vec2, whisper
+activation_checkpointing: full + parallel.sharding: zero2 | 57 | dbrx_zero, deberta_v2_zero, electra_zero,
+  fused_lora_shared, host_activations, image_shared, met_shared, modernbert_zero, peft_more_shared, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra, gemma3, gemma4, glm4_moe, gpt2, granite,
+  llama, llava, mistral3, mixtral, modernbert, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5, whisper
+activation_checkpointing: full + parallel.sharding: zero3 | 177 | dbrx_zero, deberta_v2_zero, electra_zero,
+  every_type_zero, fused_lora_shared, host_activations, image_shared, met_shared, modernbert_zero,
+  optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero,
+  zero, zero_adapters, zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek,
+  dinov2, electra, ernie4_5, ernie4_5_moe, esm, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, helium, hunyuan_v1_dense,
+  hunyuan_v1_moe, idefics3, internvl, jamba, llama, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3,
+  mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, smolvlm, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
 activation_checkpointing: full + precision: amp | 2393 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
@@ -1297,20 +1299,20 @@ activation_checkpointing: full + precision: fsdp | 326 | dbrx_shared, deberta_v2
   llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, opt, paligemma, pegasus,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
-activation_checkpointing: full + precision: mixed | 1000 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 1013 | adapters, attention, block_kinds, checkpoints, compile,
   dbrx_zero, deberta_v2_zero, decoders, electra_zero, evaluation, evaluation_more, every_type_zero, families, frozen,
-  fused_lora_shared, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master, met,
-  met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding, pairs,
-  pairs_beside, peft_more_shared, preference, preference_zero, random, replicated, rounded, seq2seq, smoothing, suite,
-  taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5,
+  fused_lora_shared, heads, host_activations, hosted, image_shared, images, liger, linear, losses, losses_more,
+  master, met, met_shared, modernbert_zero, moe, more_families, optimizers_more_shared, other_families_zero, padding,
+  pairs, pairs_beside, peft_more_shared, preference, preference_zero, random, replicated, rounded, seq2seq, smoothing,
+  suite, taught, tiled_mlp_shared, tiles, vision, whisper_zero, zero, zero_adapters, zero_offload | afmoe, apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, dbrx, deberta_v2, deepseek, dinov2, electra, ernie4_5,
   ernie4_5_moe, esm, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm, glm4, glm4_moe,
   gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
-  jamba, llama, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2,
-  whisper
-activation_checkpointing: full + precision: pure | 1919 | adapted, adapter_kinds, adapters, adapters_more, attention,
+  idefics3, internvl, jamba, llama, llama4, llava, m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, pegasus, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm, starcoder2, t5,
+  vit, wav2vec2, whisper
+activation_checkpointing: full + precision: pure | 1922 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits,
@@ -2007,14 +2009,14 @@ adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, lla
   qwen_moe, stablelm
 adapter: lora + loss: reward | 1 | quantized | llama
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 191 | flat_adapters, fully_shard_more, fused_lora, image_text, images, liger,
-  met, met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared, preference_zero,
-  quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles, whisper_shared, zero |
-  arcee, bamba, bert, deberta_v2, deepseek, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100,
-  marian, mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_vl, smolvlm,
-  stablelm, whisper
+adapter: lora + max_gradient_norm | 193 | flat_adapters, fully_shard_more, fused_lora, image_shared, image_text,
+  images, liger, met, met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared,
+  preference_zero, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles,
+  whisper_shared, zero | arcee, bamba, bert, deberta_v2, deepseek, ernie4_5, ernie4_5_moe, esm, gemma, gemma2, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama,
+  llava_next, m2m_100, marian, mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi,
+  phi3, qwen3_vl, smolvlm, stablelm, whisper
 adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
   tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
@@ -2107,11 +2109,12 @@ adapter: lora + parallel.sharding: zero1 | 18 | dbrx_zero, deberta_v2_zero, elec
 adapter: lora + parallel.sharding: zero2 | 34 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   met_shared, modernbert_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx,
   deberta_v2, electra, glm4_moe, gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
-adapter: lora + parallel.sharding: zero3 | 82 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero,
-  zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode,
-  gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral,
-  modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen3_next, qwen3_vl, seed_oss, t5
+adapter: lora + parallel.sharding: zero3 | 88 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  image_shared, met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, gemma3_images,
+  glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, internvl, jamba, lfm2_moe, llama, llava,
+  minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen2_5_vl,
+  qwen3_next, qwen3_vl, seed_oss, smolvlm, t5, whisper
 adapter: lora + precision: amp | 1040 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear, litgpt, litgpt_old, lora_parts,
@@ -2132,12 +2135,12 @@ adapter: lora + precision: fsdp | 110 | flat_adapters, fully_shard_more, fused_l
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, stepped_shared | afmoe, arcee, bamba, bert, bloom,
   deepseek, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, llama, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 140 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, met,
-  met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, rounded, tiled_mlp_shared,
-  zero, zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, glm4, glm4_moe, gpt2,
-  gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, jamba, lfm2_moe, llama, minimax_m2, ministral3, mistral4,
-  mixtral, modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm, t5
+adapter: lora + precision: mixed | 146 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared, image_shared,
+  met, met_shared, modernbert_zero, other_families_zero, peft_more_shared, preference_zero, rounded, tiled_mlp_shared,
+  whisper_zero, zero, zero_adapters | afmoe, bert, dbrx, deberta_v2, deepseek, electra, gemma2, gemma3, gemma3_images,
+  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granite, hunyuan_v1_dense, internvl, jamba, lfm2_moe, llama,
+  llava, minimax_m2, ministral3, mistral4, mixtral, modernbert, nemotron, neox, olmo, olmo2, olmoe, opt, qwen2_5_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, smolvlm, stablelm, t5, whisper
 adapter: lora + precision: pure | 757 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, deberta_v2, decoders, distilbert, electra, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared,
   image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, met, modernbert, more_families, named_types,
@@ -2755,8 +2758,8 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 56 | flat_parameter, fully_shard_more, image_text, images, liger, met,
-  optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles,
+frozen: parts + max_gradient_norm | 57 | flat_parameter, fully_shard_more, image_shared, image_text, images, liger,
+  met, optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles,
   short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, idefics3, internvl, lfm2,
   llama, llava_next, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, smolvlm, wav2vec2
 frozen: parts + offload: activations | 62 | hosted, images, liger, met, more_families, other_optimizers, pairs,
@@ -2821,8 +2824,9 @@ frozen: parts + parallel.sharding: fsdp | 53 | flat_parameter, fully_shard_more,
 frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_shard_more, preference_shared,
   sharded_more, sharded_spaces, sharded_units | arcee, bamba, falcon_h1, gpt2, lfm2, llama, olmoe
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
-frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
-frozen: parts + parallel.sharding: zero3 | 8 | preference_zero, zero_adapters | arcee, bert, gpt2, granite, llama, opt
+frozen: parts + parallel.sharding: zero2 | 4 | image_shared, zero, zero_adapters | gpt2, llama, llava, mistral3
+frozen: parts + parallel.sharding: zero3 | 14 | image_shared, preference_zero, zero_adapters | arcee, bert, gpt2,
+  granite, idefics3, llama, llava, mistral3, mllama, opt, qwen2_vl
 frozen: parts + precision: amp | 312 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert,
   modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
@@ -2838,10 +2842,10 @@ frozen: parts + precision: amp | 312 | adapters, block_kinds, dbrx, deberta_v2, 
 frozen: parts + precision: fsdp | 30 | flat_parameter, fully_shard_more, met_shared, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
-frozen: parts + precision: mixed | 148 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
-  preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: mixed | 155 | adapters, frozen, hosted, image_shared, images, liger, more_families, pairs,
+  pairs_beside, preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, idefics3, llama, llama4, llava, mistral3,
+  mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + precision: pure | 318 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert, more_families,
   optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized, replicated,
@@ -3392,29 +3396,30 @@ max_gradient_norm + parallel.fsdp_version: 1 | 55 | dbrx_shared, deberta_v2_shar
   deberta_v2, electra, gemma, gemma2, gpt2, llama, mixtral, modernbert, neox
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 28 | image_shared, peft_more_shared, replicated, rounded_shared,
-  tiled_mlp_shared, whisper_shared, zeroed_late_shared | convnext, gemma, gpt2, idefics3, llama, mistral3, phi3,
-  smolvlm, swin, whisper
-max_gradient_norm + parallel.sharding: fsdp | 216 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
+max_gradient_norm + parallel.sharding: ddp | 33 | image_shared, peft_more_shared, replicated, rounded_shared,
+  tiled_mlp_shared, whisper_shared, zeroed_late_shared | convnext, gemma, gpt2, idefics3, internvl, llama, llava_next,
+  mistral3, paligemma, phi3, smolvlm, swin, whisper
+max_gradient_norm + parallel.sharding: fsdp | 218 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters,
   flat_host, flat_parameter, fully_shard_more, image_shared, met_shared, modernbert_shared, optimizers_more_shared,
   peft_more_shared, preference_shared, rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, titan, titan_compiled, titan_replicas, titan_units, whisper_shared, zeroed_late_shared | bert, bloom,
   convnext, dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, idefics3, internvl, lfm2, llama, llama under
   torchtitan, llava_next, mistral3, mllama, modernbert, nemotron_h, neox, paligemma, phi, phi3, qwen3_vl, smolvlm,
-  whisper
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 72 | flat_adapters, flat_host, flat_parameter,
+  swin, whisper
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 73 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, image_shared, met_shared, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_spaces, sharded_units, stepped_shared | bamba, convnext, gemma, gemma2, gpt2, internvl, llama, llava_next,
-  mixtral, nemotron, nemotron_h, neox, paligemma, phi3, vit
+  mixtral, nemotron, nemotron_h, neox, paligemma, phi3, swin, vit
 max_gradient_norm + parallel.sharding: zero1 | 10 | met_shared, preference_zero, whisper_zero, zero | bert, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, mixtral, qwen3_vl, whisper
-max_gradient_norm + parallel.sharding: zero2 | 17 | met_shared, optimizers_more_shared, preference_zero,
-  tiled_mlp_shared, whisper_zero, zero | bert, gpt2, llama, mistral3, mixtral, olmo2, whisper
-max_gradient_norm + parallel.sharding: zero3 | 30 | image_shared, met_shared, preference_zero, tiled_mlp_shared,
-  whisper_zero, zero | bert, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama,
-  mistral3, mixtral, neox, paligemma, qwen3_vl, qwen_moe, swin, whisper
+max_gradient_norm + parallel.sharding: zero2 | 19 | image_shared, met_shared, optimizers_more_shared,
+  preference_zero, tiled_mlp_shared, whisper_zero, zero | bert, gpt2, llama, mistral3, mixtral, olmo2, smolvlm, swin,
+  whisper
+max_gradient_norm + parallel.sharding: zero3 | 36 | image_shared, met_shared, preference_zero, tiled_mlp_shared,
+  whisper_zero, zero | bert, convnext, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl,
+  llama, llava_next, mistral3, mixtral, neox, paligemma, qwen3_vl, qwen_moe, smolvlm, swin, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 374 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 377 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, fused_lora, galore, image_shared, image_text, images, liger, met,
   met_shared, modernbert, named_types, optimizers, optimizers_more, optimizers_more_shared, other_optimizers,
   peft_more, policy, precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_spaces,
@@ -3426,17 +3431,17 @@ max_gradient_norm + precision: amp | 374 | adapted, adapter_kinds, dbrx, deberta
   marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, nemotron_h, neox, olmo2, opt, paligemma, pegasus,
   phi, phi3, qwen3_next, qwen_moe, siglip, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2,
   whisper
-max_gradient_norm + precision: fsdp | 160 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
+max_gradient_norm + precision: fsdp | 161 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, image_shared, met_shared, modernbert_shared, optimizers_more_shared,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
   titan_replicas, titan_units, whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, idefics3,
   internvl, llama, llama under torchtitan, llava_next, mistral3, mllama, modernbert, nemotron, neox, paligemma, phi,
-  phi3, qwen3_vl, whisper
-max_gradient_norm + precision: mixed | 92 | image_shared, images, master, met, met_shared, more_families,
-  preference_zero, rounded, tiled_mlp_shared, tiles, whisper_zero, zero | bert, falcon_h1, gemma, gemma3_images, glm4,
-  glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama, mistral3, mixtral, mllama, neox, olmo2, paligemma,
-  qwen3_vl, qwen_moe, swin, whisper
-max_gradient_norm + precision: pure | 285 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  phi3, qwen3_vl, swin, whisper
+max_gradient_norm + precision: mixed | 100 | image_shared, images, master, met, met_shared, more_families,
+  preference_zero, rounded, tiled_mlp_shared, tiles, whisper_zero, zero | bert, convnext, falcon_h1, gemma,
+  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama, llava_next, mistral3, mixtral,
+  mllama, neox, olmo2, paligemma, qwen3_vl, qwen_moe, smolvlm, swin, whisper
+max_gradient_norm + precision: pure | 288 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, image_shared, image_text, images, liger, linear, met, met_shared, named_types, optimizers,
   optimizers_more, other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded,
   rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, stages, state_spaces,
@@ -4438,18 +4443,20 @@ parallel.replicas + precision: fsdp | 39 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 80 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: ddp + precision: amp | 82 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   every_type_shared, fused_lora_shared, image_shared, modernbert_shared, other_families_shared, peft_more_shared,
   preference_shared, replicated, rounded_shared, sharded_activations, sharded_bits, tiled_mlp_shared, whisper_shared,
   zeroed_late_shared | bert, clip, convnext, dbrx, deberta_v2, distilbert, electra, ernie4_5, falcon_h1, gemma,
-  gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, idefics3, jamba, llama, minimax_m2, mistral3,
-  modernbert, nemotron_h, olmoe, phi3, qwen3_next, qwen3_vl, smolvlm, stablelm, starcoder2, swin, whisper
+  gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, idefics3, internvl, jamba, llama, minimax_m2,
+  mistral3, modernbert, nemotron_h, olmoe, paligemma, phi3, qwen3_next, qwen3_vl, smolvlm, stablelm, starcoder2, swin,
+  whisper
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 93 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: ddp + precision: pure | 96 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   image_shared, modded, modded_compiled, modernbert_shared, older_releases, peft_more_shared, preference_shared,
   replicated, sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bamba, bert, convnext, dbrx,
-  deberta_v2, distilbert, electra, falcon, gemma, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, idefics3, llama,
-  mistral3, mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, olmo2, opt, qwen3_vl, qwen_moe, swin
+  deberta_v2, distilbert, electra, falcon, gemma, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, idefics3,
+  internvl, llama, llava_next, mistral3, mixtral, modded_nanogpt under modded-nanogpt, modernbert, mpt, olmo2, opt,
+  paligemma, qwen3_vl, qwen_moe, swin
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
@@ -4473,7 +4480,7 @@ parallel.sharding: fsdp + precision: amp | 224 | dbrx_shared, deberta_v2_shared,
   lfm2, llama, llama under litgpt, llava, m2m_100, mamba, marian, mbart, mistral3, mixtral, mllama, modernbert, mpt,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, pegasus, phi, phi under litgpt, phi3, qwen3_next,
   qwen3_vl, roberta, seed_oss, stablelm, t5, vit, whisper
-parallel.sharding: fsdp + precision: fsdp | 526 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared,
+parallel.sharding: fsdp + precision: fsdp | 527 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared,
   flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more, fused_lora_shared,
   host_activations, image_shared, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared,
   other_families_shared, peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations,
@@ -4485,7 +4492,7 @@ parallel.sharding: fsdp + precision: fsdp | 526 | dbrx_shared, deberta_v2_shared
   llama, llama under litgpt, llama under torchtitan, llava, llava_next, m2m_100, mamba, marian, mbart, minimax_m2,
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox,
   neox under litgpt, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, whisper
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, swin, t5, whisper
 parallel.sharding: fsdp + precision: pure | 352 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, fused_lora_shared, host_activations,
   image_shared, litgpt, litgpt_flat, met_shared, modernbert_shared, older_releases, peft_more_shared,
@@ -4514,11 +4521,11 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 65 | flat_adapters, fully_shar
   optimizers_more_shared, preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2,
   gemma3, glm, gpt2, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
 parallel.sharding: fsdp + zero_grad: before-backward | 22 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
-parallel.sharding: fsdp-grad-op + precision: amp | 70 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: amp | 71 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, image_shared, met_shared, optimizers_more_shared,
   preference_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
   arcee, bamba, bert, cohere, convnext, gemma, gemma2, gemma3, glm, gpt2, internvl, llama, llava_next, mixtral,
-  nemotron, opt, paligemma, qwen_moe, roberta, stablelm, vit
+  nemotron, opt, paligemma, qwen_moe, roberta, stablelm, swin, vit
 parallel.sharding: fsdp-grad-op + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee,
@@ -4545,24 +4552,24 @@ parallel.sharding: zero1 + precision: mixed | 93 | dbrx_zero, deberta_v2_zero, e
   dbrx, deberta_v2, electra, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   granitemoehybrid, llama, mixtral, modernbert, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, vit,
   whisper
-parallel.sharding: zero2 + precision: mixed | 118 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
-  host_activations, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero, peft_more_shared,
-  preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx, deberta_v2, electra,
-  falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, mistral3, mixtral,
-  modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, stablelm, t5, vit,
-  whisper
+parallel.sharding: zero2 + precision: mixed | 121 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
+  host_activations, image_shared, met_shared, modernbert_zero, optimizers_more_shared, other_families_zero,
+  peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | bert, bloom, dbrx,
+  deberta_v2, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, jamba, llama, llava,
+  mistral3, mixtral, modernbert, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  smolvlm, stablelm, swin, t5, vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 312 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero,
+parallel.sharding: zero3 + precision: mixed | 327 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero,
   fused_lora_shared, host_activations, image_shared, met_shared, modernbert_zero, optimizers_more_shared,
   other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
-  zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, dbrx, deberta_v2, deepseek, dinov2, electra,
-  ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, mamba, marian, mbart,
-  minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
+  zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2,
+  electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma3n,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava, llava_next,
+  m2m_100, mamba, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 parallel.sharding: zero3 + quantization: nf4 | 5 | met_shared, preference_zero, zero | deepseek, gemma2, mixtral,
   olmoe, qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 2 | met_shared, zero | gpt_neo, llama4
