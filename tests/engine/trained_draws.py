@@ -48,7 +48,7 @@ def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, k
     own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
     saved = draw(st.lists(st.sampled_from(["norm", "ln_f"]), max_size=1))
     if not model.tied_embeddings:
-        saved += draw(st.lists(st.sampled_from([names.table[-1], "lm_head"]), max_size=2, unique=True))
+        saved += draw(st.lists(st.sampled_from([names.paths[0][-1], "lm_head"]), max_size=2, unique=True))
     if model.task == "cls":
         saved += CLASSIFIERS
     ia3 = kind == "ia3"

@@ -233,8 +233,11 @@ def test_what_makes_virtual_tokens_is_cut_by_zero(kind: str, stage: str) -> None
 def test_fsdp1_wraps_what_makes_virtual_tokens_by_itself() -> None:
     keys = {**KEYS, "precision": "amp-bf16", "parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}
     build_job({**keys, "adapter": {"kind": "p-tuning"}})
-    with pytest.raises(InputError, match=r"prefix-tuning is not modelled with .* fsdp_version 1"):
-        build_job({**keys, "adapter": {"kind": "prefix-tuning"}})
+    build_job({**keys, "adapter": {"kind": "prefix-tuning"}})
+    policy = {**keys, "runtime": "pytorch", "precision": "fsdp-bf16", "adapter": {"kind": "prefix-tuning"}}
+    with pytest.raises(InputError, match=r"fsdp-bf16 with prefix-tuning cannot run with .* fsdp_version 1"):
+        build_job(policy)
+    build_job({**policy, "runtime": "transformers"})
     with pytest.raises(InputError, match=r"loha cannot run with .* fsdp_version 1"):
         build_job({**keys, "adapter": {"kind": "loha"}})
 
@@ -274,8 +277,12 @@ def test_ends_and_norms_may_be_trained(adapter: dict[str, Any], trained: int) ->
         ({"kind": "trainable-tokens"}, {}, "trainable_tokens: is missing"),
         ({"kind": "ln-tuning", "targets": ["q_proj"]}, {}, "'q_proj' names no norm"),
         (
-            {"kind": "lora", "bias": "all", "targets": LAYER},
-            {"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}, "precision": "amp-bf16"},
+            {"kind": "lora", "bias": "all", "targets": ["attn.c_proj"]},
+            {
+                "model": "gpt2",
+                "parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1},
+                "precision": "amp-bf16",
+            },
             "lora with bias all cannot run",
         ),
         (
@@ -289,6 +296,11 @@ def test_what_is_refused_at_the_ends(adapter: dict[str, Any], more: dict[str, An
     with pytest.raises(InputError) as caught:
         build_job({**KEYS, **more, "adapter": adapter})
     assert message in str(caught.value)
+
+
+def test_biases_that_a_model_lacks_are_no_obstacle_to_fsdp1() -> None:
+    keys = {**KEYS, "parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}, "precision": "amp-bf16"}
+    assert build_job({**keys, "adapter": {"kind": "lora", "bias": "all", "targets": LAYER}}).adapter is not None
 
 
 def test_badam_trains_an_adapter_block_by_block() -> None:

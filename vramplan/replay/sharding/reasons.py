@@ -10,8 +10,8 @@ from vramplan.values.job import ResolvedJob
 UNIFORM = "PyTorch makes one tensor of the weights of a unit, and raises an error unless they are all alike in"
 FLAT = {
     "frozen": f"{UNIFORM} whether they are trained",
-    "precision": "PEFT casts an input to the fp32 of a weight that is not gathered yet, and autocast is not there to "
-    "cast it back",
+    "precision": "PEFT casts an input to the fp32 of a weight that is not gathered yet, or a prefix, and autocast is "
+    "not there to cast it back",
     "quantization": f"{UNIFORM} their element type",
     "adapter": f"{UNIFORM} whether they are trained, and such weights are in the unit of a frozen layer",
 }

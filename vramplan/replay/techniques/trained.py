@@ -134,7 +134,7 @@ class Names(NamedTuple):
 
     paths: tuple[tuple[str, ...], ...]  # of each weight, from the outer part to the inner, without repetitions
     linears: tuple[str, ...]
-    table: tuple[str, ...]  # the first table whose rows are looked up: that of the tokens; without one the first weight
+    table: tuple[str, ...]  # the first weight, if it is the table of the token embeddings, whose rows are looked up
     widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
     stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
     tied_head: tuple[str, ...] = ()  # the path of a head that is tied to the table and may come apart from it
@@ -228,7 +228,7 @@ def names_of(model: ModelShape) -> Names:
     biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
     looked_up = [one for one in tape.parameters if one.is_table]  # the weight of a module, whatever it is called here
     tables = frozenset(one.shape[1] for one in looked_up)
-    table = next((path_of(one.part, one.name) for one in looked_up), paths[0])
+    table = paths[0] if any(path_of(one.part, one.name) == paths[0] for one in looked_up) else ()
     ends = collector.token_table, collector.named_head
     return Names(
         *(paths, linears, table, inside, stacked, collector.tied_head, biased, inputs, tables),
