@@ -2,8 +2,10 @@
 
 A step that is not compiled has one for all micro-batches above 1. The compiler decides by sizes what it stores and what
 it writes over (vramplan/replay/compiled.py), so a compiled step has one for each micro-batch between two of which all
-sizes compare alike: they are lines over the micro-batch, and so is the difference of two of them. If it has the same
-sign at both ends it has that sign between them, and if the first comparison comes out the same, so does the next one.
+sizes compare alike: they are lines over the micro-batch, and so is the difference of two of them. What is as large as
+another at both ends, or at none, is so between them. What differs at both ends is equal between them at most at one
+micro-batch, where the line is 0, and that has records of its own. If the first comparison comes out the same, so does
+the next one.
 """
 
 from __future__ import annotations
@@ -32,11 +34,16 @@ AS_PLAYED = (
 
 
 class AlikeSpan(NamedTuple):
-    """Micro-batches that have the same records."""
+    """Micro-batches that have the same records, but for those `apart`, at which two sizes are equal."""
 
     first: int
     last: int
     records: tuple[Records, ...]
+    apart: frozenset[int] = frozenset()
+
+    def has(self, micro: int) -> bool:
+        """Whether the records are those of a micro-batch."""
+        return self.first <= micro <= self.last and micro not in self.apart
 
 
 class AlikeRecords:
@@ -60,14 +67,14 @@ class AlikeRecords:
         return found.records
 
     def _known(self, micro: int) -> AlikeSpan | None:
-        return next((span for span in self.spans if span.first <= micro <= span.last), None)
+        return next((span for span in self.spans if span.has(micro)), None)
 
     def _found(self, micro: int) -> AlikeSpan:
         """A new span, or one that reaches further now.
 
         A search that goes beyond a span comes back most often, so where it goes is looked at from beyond.
         """
-        if not self.is_shared or micro == 1:
+        if not self.is_shared or micro == 1 or any(micro in span.apart for span in self.spans):
             return AlikeSpan(micro, micro, records_at(self.setup, micro, varied=self.varied))
         near = min(
             (span for span in self.spans if span.first > 1),
@@ -80,9 +87,16 @@ class AlikeRecords:
             if not all(record.has_lines for record in _each(records)):
                 self.is_shared = False
                 return self._found(micro)
-            if near is not None and _are_alike(records, near.records):
+            if near is None:
+                continue
+            apart = _apart(records, near.records)
+            if apart is not None:
                 self.spans.remove(near)
-                return AlikeSpan(min(at, near.first), max(at, near.last), near.records)
+                found = AlikeSpan(min(at, near.first), max(at, near.last), near.records, near.apart | apart)
+                if found.has(micro):
+                    return found
+                self.spans.append(found)
+                return self._found(micro)
         return AlikeSpan(micro, micro, records)
 
 
@@ -106,6 +120,19 @@ def _each(records: Iterable[Records]) -> Iterable[Record]:
     return (record for pair in records for record in pair if record is not None)
 
 
-def _are_alike(records: tuple[Records, ...], others: tuple[Records, ...]) -> bool:
-    pairs = zip(_each(records), _each(others), strict=True)
-    return all(getattr(one, what) == getattr(other, what) for one, other in pairs for what in AS_PLAYED)
+def _apart(records: tuple[Records, ...], others: tuple[Records, ...]) -> frozenset[int] | None:
+    """The micro-batches between two that have other records than both; None where theirs are not alike."""
+    found: set[int] = set()
+    for one, other in zip(_each(records), _each(others), strict=True):
+        if any(getattr(one, what) != getattr(other, what) for what in AS_PLAYED):
+            return None
+        if len(one.differences) != len(other.differences):
+            return None
+        for here, there in {*zip(one.differences, other.differences, strict=True)}:
+            if bool(here) is not bool(there):
+                return None
+            if here < 0 < there or there < 0 < here:
+                far, rest = divmod((other.batch - one.batch) * here, here - there)
+                if not rest:
+                    found.add(one.batch + far)
+    return frozenset(found)

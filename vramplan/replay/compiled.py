@@ -299,7 +299,7 @@ class CompiledTape(RecomputingTape):
 
     def _cast_again(self, wide: Deferred, elements: int, dtype: DType) -> Deferred | None:
         """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
-        if self.compared(wide.size, elements) or wide.casts is None:
+        if self.differ(wide.size, elements) or wide.casts is None:
             return None
         again = wide.casts.get(dtype)
         return None if again is None else again()
@@ -311,10 +311,9 @@ class CompiledTape(RecomputingTape):
             return self.in_backward and not self.late
         least, told = prod(shape) * REDUCTION, self.told_of_sizes
         is_reduction = False
-        for x in self.reading:  # as `compared` has it: this is asked of every result
-            size = prod(x.shape)
-            is_larger = size >= least
-            told.append((size > least) - (not is_larger))
+        for x in self.reading:  # `reaches` written out: this is asked of every result
+            is_larger = prod(x.shape) >= least
+            told.append(is_larger)
             is_reduction = is_reduction or is_larger
         if is_reduction:
             return True
@@ -343,7 +342,7 @@ class CompiledTape(RecomputingTape):
         if one.index < 0:
             alone = [source for source in sources_of(one) if source.index not in self.wanted]
             parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
-            if self.compared(parts, 2 * one.size * one.birth[2].itemsize) >= 0:
+            if self.reaches(parts, 2 * one.size * one.birth[2].itemsize):
                 self._store(one)
 
     def _want(self, saves: Saved) -> None:

@@ -22,7 +22,8 @@ class DeferringTape(Tape):
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         super().__init__(batch, direct=direct, unrolled=unrolled)
-        self.told_of_sizes: list[int] = []
+        self.told_of_sizes: list[bool] = []
+        self.differences: list[int] = []
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
 
@@ -62,7 +63,7 @@ class DeferringTape(Tape):
         others = [
             one
             for one in sources_of(storage)
-            if in_parts or self.compared(self._bytes(one), size) or one.index in self.kept
+            if in_parts or self.differ(self._bytes(one), size) or one.index in self.kept
         ]
         storage.origins = self._origins(storage)
         storage.parents = ()
@@ -90,11 +91,15 @@ class DeferringTape(Tape):
             self._allocate(one)
         del others, shared
 
-    def compared(self, a: int, b: int) -> int:
-        """Whether a size is as large as another (0), larger (1) or smaller (-1); the tape notes what it was told."""
-        found = (a > b) - (a < b)
-        self.told_of_sizes.append(found)
-        return found
+    def differ(self, a: int, b: int) -> bool:
+        """Whether two sizes are not equal; the tape notes by how much."""
+        self.differences.append(a - b)
+        return a != b
+
+    def reaches(self, a: int, b: int) -> bool:
+        """Whether a size is as large as another, or larger; the tape notes it."""
+        self.told_of_sizes.append(a >= b)
+        return a >= b
 
     def _bytes(self, storage: Storage) -> int:
         i = storage.index

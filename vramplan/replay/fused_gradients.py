@@ -43,7 +43,7 @@ def together_with(tape: DeferringTape, gradients: Sequence[Any], targets: Sequen
     size, read = found[0].size, {id(one) for one in sources_of(found[0])}
 
     def shares(one: Deferred) -> bool:
-        return not tape.compared(one.size, size) and any(id(source) in read for source in sources_of(one))
+        return not tape.differ(one.size, size) and any(id(source) in read for source in sources_of(one))
 
     nodes = tape.nodes
     at = len(nodes) - 1

@@ -89,7 +89,8 @@ class Ledger:
     loops = True  # whether the code of a block may repeat a unit
     makes_late = False  # whether a tensor is made when something needs it, which may be in another unit
     is_certain = False  # whether an iteration is not played again if blocks turn out not to be alike
-    told_of_sizes: Sequence[int] = ()  # what each comparison of two sizes gave, where those decide anything
+    told_of_sizes: Sequence[bool] = ()  # whether one size was as large as another, each time that this decided anything
+    differences: Sequence[int] = ()  # of two sizes each time that it was decided whether they are equal
     has_lines = True  # whether each of these sizes is a line over the micro-batch
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
