@@ -8,9 +8,10 @@ import pytest
 
 from vramplan.job import build_job
 from vramplan.planner import alike
-from vramplan.planner.alike import FAR, AlikeRecords
+from vramplan.planner.alike import AlikeRecords
 from vramplan.planner.reserving import records_at
 from vramplan.planner.setups import setup_of
+from vramplan.replay.compared_sizes import ComparedSizes
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 
@@ -59,14 +60,39 @@ def test_a_search_plays_few_micro_batches(monkeypatch: pytest.MonkeyPatch) -> No
     shared = AlikeRecords(setup({"model": "qwen2.5-0.5b", "sequence_length": 512}, "none"), varied=False)
     for micro in (16, 15, 13, 9, 11, 10, 16, 8):
         shared.at(micro)
-    assert played == [16, 15 // FAR]
+    assert played == [16]
 
 
-def test_micro_batches_between_which_a_size_compares_otherwise_have_records_of_their_own() -> None:
-    """Eight tokens of a sequence against a table of 128,256 rows: from some micro-batch on there are more of them."""
-    shared = AlikeRecords(setup({"model": "llama-3.2-1b", "sequence_length": 8}, "none"), varied=False)
-    few, many = shared.at(40), shared.at(4000)
-    assert shared.at(40) is few
-    assert shared.at(4000) is many
-    assert few[0][0].told_of_sizes != many[0][0].told_of_sizes
-    assert [span.last < 4000 for span in shared.spans] == [True, False]
+def test_where_two_sizes_are_equal_the_step_is_another_one() -> None:
+    """Eight tokens of a sequence against a table of 128,256 rows: 16,032 samples have as many tokens."""
+    one = setup({"model": "llama-3.2-1b", "sequence_length": 8}, "none")
+    shared = AlikeRecords(one, varied=False)
+    usual = shared.at(40)
+    assert shared.at(40_000) is usual
+    assert 16_032 in shared.spans[-1].apart
+    for micro in sorted(shared.spans[-1].apart):
+        own = records_at(one, micro, varied=False)
+        assert as_played(shared.at(micro)[0][0], micro) == as_played(own[0][0], micro) != as_played(usual[0][0], micro)
+
+
+@pytest.mark.parametrize("batch", [2, 3, 10, 24])
+@pytest.mark.parametrize(("fixed", "each"), [(-24, 2), (24, -2), (-25, 2), (25, -2), (5, 0), (-5, 0), (0, 3), (1, -1)])
+def test_sizes_compare_alike_where_it_is_said(fixed: int, each: int, batch: int) -> None:
+    """Every micro-batch up to 40, by comparing there."""
+    told = ComparedSizes(batch)
+    found = told.reaches(fixed, each)
+    alike = [micro for micro in range(2, 41) if (fixed + each * micro >= 0) is found]
+    assert [micro for micro in range(2, 41) if told.first <= micro <= told.last] == alike
+
+
+@pytest.mark.parametrize("batch", [2, 3, 4, 9])
+@pytest.mark.parametrize(("fixed", "each"), [(12, 3), (12, 5), (8, 4), (0, 7), (7, 7)])
+def test_sizes_are_equal_at_one_micro_batch_at_most(fixed: int, each: int, batch: int) -> None:
+    for turned in (False, True):
+        told = ComparedSizes(batch)
+        size = each * batch
+        sizes = (size, True, fixed, False) if turned else (fixed, False, size, True)
+        found = told.differ(*sizes)
+        alike = [micro for micro in range(2, 41) if (fixed != each * micro) is found]
+        known = [micro for micro in range(2, 41) if told.first <= micro <= told.last and micro not in told.apart]
+        assert known == alike

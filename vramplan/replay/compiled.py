@@ -193,7 +193,7 @@ class CompiledTape(RecomputingTape):
     ) -> Tensor:
         """A tensor that is stored now, or not before something needs it."""
         if batched == SQUARED or type(batched) is UnevenRows:
-            self.has_lines = False
+            self.compared.are_lines = False
         if not self.fusing or (operator not in FUSIBLE and not (self.late and not batched)):
             result = super().new(operator, shape, dtype, batched, strides, node, category)
             if operator in PRODUCTS:
@@ -210,7 +210,7 @@ class CompiledTape(RecomputingTape):
             parents, self._drawn = (*parents, self._drawn), None
         wide = parents[0] if operator == "to" and parents else None
         if type(wide) is Deferred:
-            cast = self._cast_again(wide, elements, dtype)
+            cast = self._cast_again(wide, elements, dtype, batched)
             if cast is not None:
                 return Tensor(self, cast, shape, dtype, batched, strides, node)
         of_logits = None if self.of_logits is None else self.of_logits()
@@ -297,9 +297,9 @@ class CompiledTape(RecomputingTape):
                 found.append(storage)
         return tuple(found)
 
-    def _cast_again(self, wide: Deferred, elements: int, dtype: DType) -> Deferred | None:
+    def _cast_again(self, wide: Deferred, elements: int, dtype: DType, batched: int) -> Deferred | None:
         """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
-        if self.differ(wide.size, elements) or wide.casts is None:
+        if self.compared.differ(wide.size, bool(wide.batched), elements, bool(batched)) or wide.casts is None:
             return None
         again = wide.casts.get(dtype)
         return None if again is None else again()
@@ -309,11 +309,10 @@ class CompiledTape(RecomputingTape):
             return True
         if not batched:
             return self.in_backward and not self.late
-        least, told = prod(shape) * REDUCTION, self.told_of_sizes
+        least = prod(shape) * REDUCTION
         is_reduction = False
-        for x in self.reading:  # `reaches` written out: this is asked of every result
-            is_larger = prod(x.shape) >= least
-            told.append(is_larger)
+        for x in self.reading:
+            is_larger = prod(x.shape) >= least if x.batched else self.compared.reached_by(prod(x.shape), least)
             is_reduction = is_reduction or is_larger
         if is_reduction:
             return True
@@ -341,8 +340,14 @@ class CompiledTape(RecomputingTape):
     def _choose(self, one: Deferred) -> None:
         if one.index < 0:
             alone = [source for source in sources_of(one) if source.index not in self.wanted]
-            parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
-            if self.reaches(parts, 2 * one.size * one.birth[2].itemsize):
+            summed = [source.index for source in alone if self.operators[source.index] in SUMMED]
+            fixed, each = sum(self.fixed[i] for i in summed), sum(self.per_sample[i] for i in summed)
+            wanted = 2 * one.size * one.birth[2].itemsize
+            if one.batched:
+                is_enough = self.compared.reaches(fixed, each - wanted // self.batch)
+            else:
+                is_enough = self.compared.reaches(fixed - wanted, each)
+            if is_enough:
                 self._store(one)
 
     def _want(self, saves: Saved) -> None:

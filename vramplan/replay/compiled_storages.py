@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 from weakref import ref
 
+from vramplan.replay.compared_sizes import ComparedSizes
 from vramplan.replay.deferred import Deferred, made_of_many, sources_of
 from vramplan.replay.recorder import Node, Tape
 from vramplan.replay.tensors import DType, Storage, Tensor
@@ -22,8 +23,7 @@ class DeferringTape(Tape):
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         super().__init__(batch, direct=direct, unrolled=unrolled)
-        self.told_of_sizes: list[bool] = []
-        self.differences: list[int] = []
+        self.compared: ComparedSizes = ComparedSizes(batch)
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
 
@@ -57,13 +57,14 @@ class DeferringTape(Tape):
 
         None writes over what it reads in parts (scheduler.py, single_index_in_fused_node).
         """
-        operator, shape, dtype, _, _ = storage.birth
-        size = prod(shape) * dtype.itemsize
+        operator, shape, dtype, batched, _ = storage.birth
+        size, scales, each = prod(shape) * dtype.itemsize, bool(batched), self.per_sample
         in_parts = operator == "cat"  # which reads a tensor of its own size at several places
+        differ = self.compared.differ
         others = [
             one
             for one in sources_of(storage)
-            if in_parts or self.differ(self._bytes(one), size) or one.index in self.kept
+            if in_parts or differ(self._bytes(one), each[one.index] != 0, size, scales) or one.index in self.kept
         ]
         storage.origins = self._origins(storage)
         storage.parents = ()
@@ -90,16 +91,6 @@ class DeferringTape(Tape):
         for one in storages:
             self._allocate(one)
         del others, shared
-
-    def differ(self, a: int, b: int) -> bool:
-        """Whether two sizes are not equal; the tape notes by how much."""
-        self.differences.append(a - b)
-        return a != b
-
-    def reaches(self, a: int, b: int) -> bool:
-        """Whether a size is as large as another, or larger; the tape notes it."""
-        self.told_of_sizes.append(a >= b)
-        return a >= b
 
     def _bytes(self, storage: Storage) -> int:
         i = storage.index

@@ -43,7 +43,8 @@ def together_with(tape: DeferringTape, gradients: Sequence[Any], targets: Sequen
     size, read = found[0].size, {id(one) for one in sources_of(found[0])}
 
     def shares(one: Deferred) -> bool:
-        return not tape.differ(one.size, size) and any(id(source) in read for source in sources_of(one))
+        differs = tape.compared.differ(one.size, bool(one.batched), size, True)
+        return not differs and any(id(source) in read for source in sources_of(one))
 
     nodes = tape.nodes
     at = len(nodes) - 1

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, SQUARED, UnevenRows, round_up
+
+if TYPE_CHECKING:
+    from vramplan.replay.compared_sizes import ComparedSizes
 
 if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
@@ -89,9 +93,9 @@ class Ledger:
     loops = True  # whether the code of a block may repeat a unit
     makes_late = False  # whether a tensor is made when something needs it, which may be in another unit
     is_certain = False  # whether an iteration is not played again if blocks turn out not to be alike
-    told_of_sizes: Sequence[bool] = ()  # whether one size was as large as another, each time that this decided anything
-    differences: Sequence[int] = ()  # of two sizes each time that it was decided whether they are equal
-    has_lines = True  # whether each of these sizes is a line over the micro-batch
+    compared: ComparedSizes | None = (
+        None  # where sizes decide what is stored: the micro-batches at which they do so too
+    )
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         self.batch = batch

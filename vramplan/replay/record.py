@@ -83,8 +83,7 @@ class Record:
         self.host: list[Any] = []  # what forward has saved there: vramplan/replay/offload.py, HostTensor
         self.host_states: Any = None  # what of the states lives there: vramplan/replay/sharding/hosted.py
         self.batch = tape.batch
-        self.told_of_sizes, self.differences = tape.told_of_sizes, tape.differences
-        self.has_lines = tape.has_lines
+        self.compared = tape.compared
         self.launches: list[Launch] = [] if ran is None else ran.launches
         self.counted: list[Counted] = [] if ran is None else ran.counted
         self.of_one = frozenset() if ran is None else frozenset(ran.of_one)

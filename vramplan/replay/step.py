@@ -54,7 +54,7 @@ def replay(
     replays every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
     `unrolled=True` replays every block too, and is valid for the micro-batches that it is valid for without: what
     the simulated allocator plays. A stage of a pipeline cannot be unrolled; of a compiled step `batch` is then a
-    micro-batch, and the record is valid for those of which every size compares as it does there (`told_of_sizes`).
+    micro-batch, and the record is valid for those at which every size compares as it does there (`compared`).
     `periodic=False` gives every block or checkpoint a unit of its own kind, where blocks come in turns.
     """
     enabled = gc.isenabled()
