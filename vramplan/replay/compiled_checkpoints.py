@@ -16,7 +16,6 @@ class RecomputingTape(DeferringTape):
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         super().__init__(batch, direct=direct, unrolled=unrolled)
-        self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
         self._frame: Frame | None = None
         self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
         self._drawn: Storage | None = None  # random numbers of the dropout whose result comes next

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
@@ -14,6 +15,7 @@ from vramplan.replay.recorder import Node, Tape
 from vramplan.replay.tensors import DType, Storage, Tensor
 
 UNCHANGED = ("clone", "view")  # a gradient goes through these as it is
+HELD_HERE = 3  # references to what is held by one list alone, in a loop over it: the list, the variable, the argument
 
 
 class DeferringTape(Tape):
@@ -24,6 +26,7 @@ class DeferringTape(Tape):
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         super().__init__(batch, direct=direct, unrolled=unrolled)
         self.compared: ComparedSizes = ComparedSizes(batch)
+        self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.kernel: list[Deferred] | None = None  # gradients that go two ways, while a kernel looks for its results
 
@@ -48,26 +51,34 @@ class DeferringTape(Tape):
         A kernel writes over an input of the same size that nobody needs after it
         (torch/_inductor/scheduler.py, decide_inplace_update).
         """
-        others = self._overwrites(storage)
+        others = self._overwrites(storage, is_alone=True)
         self._allocate(storage)
         del others
 
-    def _overwrites(self, storage: Deferred) -> list[Storage]:
+    def _overwrites(self, storage: Deferred, *, is_alone: bool = False) -> list[Storage]:
         """From here on it holds nothing that it is computed from; what no kernel writes over is returned.
 
-        None writes over what it reads in parts (scheduler.py, single_index_in_fused_node).
+        None writes over what it reads in parts (scheduler.py, single_index_in_fused_node). `is_alone`: the kernel makes
+        nothing else. What somebody else holds stays anyway, so that its size decides nothing.
         """
         operator, shape, dtype, batched, _ = storage.birth
         size, scales, each = prod(shape) * dtype.itemsize, bool(batched), self.per_sample
         in_parts = operator == "cat"  # which reads a tensor of its own size at several places
-        differ = self.compared.differ
-        others = [
-            one
-            for one in sources_of(storage)
-            if in_parts or differ(self._bytes(one), each[one.index] != 0, size, scales) or one.index in self.kept
-        ]
+        sources = sources_of(storage)
+        others = [one for one in sources if in_parts or self._bytes(one) != size or one.index in self.kept]
+        decides = [] if in_parts else [one.index for one in sources if (each[one.index] != 0) is not scales]
+        del sources
         storage.origins = self._origins(storage)
+        if not decides:
+            storage.parents = ()
+            return others
+        before, held = len(self.events), len(self.pool)
         storage.parents = ()
+        gone = {~event for event in (*self.events[before:], *self.pool[held:])}
+        gone.update(one.index for one in others if sys.getrefcount(one) == HELD_HERE)  # in `others`, and by the loop
+        for index in decides:
+            if (index in gone or not is_alone) and index not in self.kept:
+                self.compared.differ(self.fixed[index] + each[index] * self.batch, not scales, size, scales)
         return others
 
     def _allocate(self, storage: Deferred) -> None:
