@@ -75,6 +75,21 @@ def test_where_two_sizes_are_equal_the_step_is_another_one() -> None:
         assert as_played(shared.at(micro)[0][0], micro) == as_played(own[0][0], micro) != as_played(usual[0][0], micro)
 
 
+def test_a_size_decides_nothing_of_what_stays_anyway() -> None:
+    """At 1, 2, 4, 8 and 16 samples of 512 tokens results are as large as weights that come from the host, which the
+    program holds until the next ones come.
+    """
+    sharded = {"data": 4, "sharding": "zero3"}
+    keys = {"model": "llama-3.2-1b", "sequence_length": 512, "loss": "fused", "offload": ["parameters", "optimizer"]}
+    one = setup({**keys, "parallel": sharded}, "full")
+    shared = AlikeRecords(one, varied=False)
+    usual = shared.at(4)
+    for micro in (2, 8, 16):
+        assert shared.at(micro) is usual
+        own = records_at(one, micro, varied=False)
+        assert as_played(usual[0][0], micro) == as_played(own[0][0], micro)
+
+
 @pytest.mark.parametrize("batch", [2, 3, 10, 24])
 @pytest.mark.parametrize(("fixed", "each"), [(-24, 2), (24, -2), (-25, 2), (25, -2), (5, 0), (-5, 0), (0, 3), (1, -1)])
 def test_sizes_compare_alike_where_it_is_said(fixed: int, each: int, batch: int) -> None:
