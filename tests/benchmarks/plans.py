@@ -24,6 +24,7 @@ SEARCHES = (
     ("8 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 8 --runtime all"),
     ("16 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 16 --runtime all"),
     ("8 GPUs, offload alone fits", "plan -m llama-3-70b -g rtx-4090 --gpus 8"),
+    ("4 GPUs, many are simulated", "plan -m qwen2.5-7b -g a100-40gb --gpus 4 --runtime pytorch"),
     (
         "4 GPUs, a batch, ZeRO",
         "plan -m gpt2-xl -g rtx-3090 --gpus 4 --global-batch 64 --sharding zero2,zero3 --exclude compile=true",
