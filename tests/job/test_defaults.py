@@ -71,13 +71,11 @@ def test_what_people_type_first_fits(model: str, gpu: str, keys: dict[str, Any])
 
 
 @pytest.mark.parametrize("gpu", ["rtx-3060", "t4"])
-def test_8b_of_few_bits_is_tight_on_a_small_card_by_the_range_of_its_class(gpu: str) -> None:
-    """Its likely figure fits, and of nine of ten published runs the range of ALONE_FEW_BITS goes above the card."""
+def test_8b_of_few_bits_fits_on_a_small_card(gpu: str) -> None:
+    """As a notebook that ran on a T4 shows (tests/measured/fifth_peaks.yaml, unsloth-nb-llama-3-8b-alpaca)."""
     rank = {**QLORA, "adapter": {"kind": "lora", "rank": 16, "targets": ["all-linear"]}, "micro_batch_size": 1}
     made = job("llama-3.1-8b", gpu, **rank)
-    rung = decide(made, closer_from=ALWAYS).choice.rung
-    assert rung.verdict == TIGHT
-    assert rung.peak.device < made.usable_bytes < rung.peak.high
+    assert decide(made, closer_from=ALWAYS).choice.rung.verdict == FITS
 
 
 @pytest.mark.parametrize("given", ["auto", "bf16", "fsdp-bf16"])

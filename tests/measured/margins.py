@@ -1,13 +1,12 @@
 """How margins follow from published peaks, and what they hold that they have not seen.
 
-Where the allocator is simulated, each class of evidence has a pair of its own, in whole percent: one device, the same
-with weights of few bits in programs that call Transformers or Unsloth, or several that share or split the states. The
-pair is the narrowest that holds nine of ten of the runs of the class; of two that are as narrow the one that reaches
-higher, as a run that needs more than its band dies. Two corrections for what is not seen follow from the finite sample:
-nine of ten are counted of one run more than there are, as in split conformal prediction (Lei et al., arXiv:1604.04173),
-and each end is widened by one part in as many as the class has sources, since runs of one source err alike. A compiled
-run has at least the margin that traces of compiled steps ask for, and a run about which the answer has a doubt one that
-is half as wide again, unless it has weights of few bits.
+Where the allocator is simulated, each class of evidence has a pair of its own, in whole percent: one device, or several
+that share or split the states. The pair is the narrowest that holds nine of ten of the runs of the class; of two that
+are as narrow the one that reaches higher, as a run that needs more than its band dies. Two corrections for what is not
+seen follow from the finite sample: nine of ten are counted of one run more than there are, as in split conformal
+prediction (Lei et al., arXiv:1604.04173), and each end is widened by one part in as many as the class has sources, since
+runs of one source err alike. A compiled run has at least the margin that traces of compiled steps ask for, and a run
+about which the answer has a doubt one that is half as wide again.
 
 Leaving each source out once, or a whole set of them, and judging it by the margins of the others says how the rule does
 on runs that it has not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks
@@ -24,14 +23,12 @@ from functools import cache
 from typing import NamedTuple
 
 from tests.measured.compare import all_rows, unseen_rows
-from vramplan.catalog.runtimes import find_runtime
-from vramplan.engines import engine_of
 from vramplan.planner.bands import COMPILED, DOUBTED, MEASURED_SHARING, OUTSIDE, READ_SINCE, Margin
 from vramplan.replay.models import peaks_published
 from vramplan.results.listings import ErrorStats, ValidateRow
 
 COVERED = 0.9
-COMPILED_TOO, FEW_BITS = ", compiled", ", weights of few bits"
+COMPILED_TOO = ", compiled"
 ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or split the states"
 LADDERS = {"split": "bigscience-bf16-h13312-l82"}
 """Which runs a margin of the estimate is from."""
@@ -48,7 +45,6 @@ class Run(NamedTuple):
     several: bool
     is_compiled: bool
     is_doubted: bool
-    is_quantized: bool  # frozen weights of few bits, in a program that calls Transformers or Unsloth
     held: int  # by the allocator: what is reserved where it is simulated, what tensors need where it is estimated
     outside: int  # of the allocator: the context and communicators
     predicted: int  # on the device
@@ -62,15 +58,13 @@ class Run(NamedTuple):
     @property
     def evidence(self) -> str:
         """The class of the product's margins."""
-        if self.is_compiled:
-            return f"{self.kind}{COMPILED_TOO}"
-        return f"{self.kind}{FEW_BITS}" if self.is_quantized and not self.several else self.kind
+        return f"{self.kind}{COMPILED_TOO}" if self.is_compiled else self.kind
 
     def ends(self, margin: Margin) -> tuple[float, float]:
         """The band that the margin of its class gives."""
         if self.is_compiled:
             margin = margin.widest(COMPILED)
-        if self.is_doubted and not self.evidence.endswith(FEW_BITS):
+        if self.is_doubted:
             times, of = DOUBTED
             margin = Margin(-(-margin.below * times // of), -(-margin.above * times // of))
         low = self.held * (100 - margin.below) / 100 + self.outside * OUTSIDE / 100
@@ -135,7 +129,6 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
     peak, job = row.result.peak, row.result.job
     streams = sum(part.bytes for part in row.result.overheads if part.name == "streams")
     parallel = job["parallel"]
-    engine = engine_of(find_runtime(row.runtime or "")[0].engine)
     split = max(parallel["tensor"], parallel["pipeline"], parallel["context"]) > 1
     sharing = parallel["sharding"] if parallel["data"] > 1 and not split else "none"
     return Run(
@@ -145,7 +138,6 @@ def run_of(row: ValidateRow, *, simulated: bool, doubted: bool | None = None) ->
         several=split or sharing not in ("none", "ddp"),
         is_compiled=bool(job["compile"]),
         is_doubted=_is_doubted(job, sharing) if doubted is None else doubted,
-        is_quantized=job["quantization"] is not None and engine.is_library,
         held=peak.reserved_bytes if simulated else peak.allocated_bytes + streams,
         outside=peak.device_bytes - peak.reserved_bytes,
         predicted=peak.device_bytes,

@@ -19,7 +19,6 @@ from tests.measured.later_sets import LATER, Later
 from tests.measured.margins import (
     ALONE,
     COMPILED_TOO,
-    FEW_BITS,
     SEVERAL,
     LeftOut,
     Margins,
@@ -42,7 +41,6 @@ from vramplan.values.job import ResolvedJob
 NEW, UNSEEN, FAMILY = "new_peaks", "unseen", "family_peaks"
 MARGINS = {
     ALONE: bands.ALONE,
-    f"{ALONE}{FEW_BITS}": bands.ALONE_FEW_BITS,
     SEVERAL: bands.SEVERAL,
     f"{ALONE}{COMPILED_TOO}": bands.ALONE_COMPILED,
     f"{SEVERAL}{COMPILED_TOO}": bands.SEVERAL_COMPILED,
@@ -80,6 +78,7 @@ class Answered(NamedTuple):
     is_simulated: bool
     is_varied: bool
     has_other_doubt: bool  # than that of its family
+    is_guessed: bool  # weights of few bits, and settings that its source leaves to whoever reads it
 
     @property
     def is_held(self) -> bool:
@@ -110,11 +109,18 @@ def _answered(job: ResolvedJob) -> Answered:
     row = compare(result, job)
     is_simulated, doubts = result.allocator is not None, set(decision.judge.doubts)
     run = run_of(row, simulated=is_simulated, doubted=bool(doubts))
-    return Answered(row, run, is_simulated, job.varied_lengths, bool(doubts - set(bands.unpublished(job, None))))
+    has_other_doubt = bool(doubts - set(bands.unpublished(job, None)))
+    is_guessed = job.quantization is not None and not run.several and job.case.get("confidence") == "low"
+    return Answered(row, run, is_simulated, job.varied_lengths, has_other_doubt, is_guessed)
 
 
 def judging() -> tuple[Run, ...]:
-    """The runs that the margins of the simulation follow from: simulated, and not of lengths that were fitted."""
+    """The runs that the margins of the simulation follow from: simulated, and not of lengths that were fitted.
+
+    On one device runs of weights of few bits are not among them whose settings had to be guessed (`confidence: low`).
+    Nine of these thirteen are off by 11 to 203 %, to both sides: by what was guessed, as of the others but one none is
+    off by more than 8 %.
+    """
     return tuple(run for runs in judging_sets().values() for run in runs)
 
 
@@ -125,7 +131,7 @@ def judging_sets() -> dict[str, tuple[Run, ...]]:
 
 def _judges(one: Answered) -> bool:
     taught = any(fnmatchcase(one.run.name, name) for name in (*TAUGHT, *REFUSED))
-    return one.is_simulated and not one.is_varied and not taught
+    return one.is_simulated and not one.is_varied and not taught and not one.is_guessed
 
 
 def ruled() -> Margins:

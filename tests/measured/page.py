@@ -264,8 +264,8 @@ def _left_out() -> Iterator[str]:
     )
     yield (
         "The margins that the product has are wider: they follow by the same rule from [runs that taught nothing]"
-        "(accuracy-new.md#sources-that-were-left-out), where weights of few bits on one device have a pair of their "
-        "own under Transformers and Unsloth. That there are two pairs was settled with FlagPerf's figures in sight."
+        "(accuracy-new.md#sources-that-were-left-out). That there are two pairs was settled with FlagPerf's figures in "
+        "sight."
     )
     held, count = margins.rest()
     yield (
@@ -302,7 +302,6 @@ def _margins() -> Iterator[str]:
         yield _row(word, "estimated", f"{margin.below} % of allocated", f"{margin.above} % of allocated")
     simulations = {
         "one device, and DDP": bands.ALONE,
-        "weights of few bits on one device, under Transformers or Unsloth": bands.ALONE_FEW_BITS,
         "states shared over devices, or the model split": bands.SEVERAL,
         "one device, compiled": bands.ALONE_COMPILED,
         "several, compiled": bands.SEVERAL_COMPILED,

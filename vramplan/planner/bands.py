@@ -4,12 +4,10 @@ Where what is reserved is estimated, the margins are shares of what the allocato
 what the simulation reserves. The context and communicators add a part of themselves at the lower end.
 
 The margins of the simulation follow from published peaks by a rule (tests/measured/margins.py), of runs from which no
-mechanism was learned. They have five classes: one device, or replicas of it; the same with weights of few bits in
-programs that call Transformers or Unsloth, where how a model is loaded, and what that leaves reserved, is theirs;
-several devices that share or split the states, where the allocator serves several streams; and compiled steps of each,
-which stated rules follow. Where the answer has a doubt (`admitted`, `unpublished`) the band is half as wide again, but
-for weights of few bits, whose runs with a doubt are no further off than those without; where something was composed and
-never traced (`COMPOSED`) it is wider at both ends.
+mechanism was learned. They have four classes: one device, or replicas of it; several devices that share or split the
+states, where the allocator serves several streams; and compiled steps of each, which stated rules follow. Where the
+answer has a doubt (`admitted`, `unpublished`) the band is half as wide again; where something was composed and never
+traced (`COMPOSED`) it is wider at both ends.
 The estimate has a class for each kind of run whose blocks lie otherwise: one device, convolutions, states that are
 shared, a model that is split, and compiled steps. Each but the first holds nine of ten of the runs of its class that
 were measured; on one device the upper end has room for large tensors, and more where checkpoints make them again.
@@ -102,10 +100,9 @@ LARGEST_PERCENT = 150  # of the largest tensor, for which the upper end has room
 LARGEST_AGAIN_PERCENT = 300  # the same where checkpoints are computed again
 MOST_FOR_LARGEST = 30  # percent of what is held, which it has for that at most
 
-# By the rule of tests/measured/margins.py, of published runs from which no mechanism was learned: 328 of them
+# By the rule of tests/measured/margins.py, of published runs from which no mechanism was learned: 315 of them
 # (tests/measured/new_peaks.py).
-ALONE = Margin(8, 16)  # one device, or replicas of it
-ALONE_FEW_BITS = Margin(26, 49)  # the same with weights of few bits, in programs that call Transformers or Unsloth
+ALONE = Margin(8, 13)  # one device, or replicas of it
 SEVERAL = Margin(14, 19)  # that share or split the states
 ALONE_COMPILED = COMPILED.widest(Margin(0, 18))
 SEVERAL_COMPILED = COMPILED.widest(Margin(15, 14))
@@ -128,7 +125,6 @@ COMPOSED = Margin(5, 5)
 
 FITTED_FROM = (
     Fitted("ALONE", BAND_SIMULATED, ("*",)),
-    Fitted("ALONE_FEW_BITS", BAND_SIMULATED, ("*",)),
     Fitted("SEVERAL", BAND_SIMULATED, ("*",)),
     Fitted("ALONE_COMPILED", BAND_SIMULATED, ("*",)),
     Fitted("SEVERAL_COMPILED", BAND_SIMULATED, ("*",)),
@@ -240,10 +236,9 @@ def is_calibrated(job: ResolvedJob, *, groups: bool) -> bool:
     return own and (not groups or runtime.calibrated_groups == architecture)
 
 
-def simulated(*, several: bool, compiled: bool, doubted: bool, quantized: bool = False) -> Margin:
-    """The margin where the allocator is simulated; `quantized`: weights of few bits, which a user's program loads."""
+def simulated(*, several: bool, compiled: bool, doubted: bool) -> Margin:
+    """The margin where the allocator is simulated."""
     found = SEVERAL if several else ALONE
     if compiled:
         found = SEVERAL_COMPILED if several else ALONE_COMPILED
-    found = _wider(found) if doubted else found
-    return found.widest(ALONE_FEW_BITS) if quantized and not several else found
+    return _wider(found) if doubted else found

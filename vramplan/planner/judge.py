@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vramplan.engines import engine_of
 from vramplan.planner import on_demand
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
@@ -94,12 +93,7 @@ class Judge:
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
             self.doubts = (*unpublished(job, sharing), *self.doubts)
             several = split or (sharing is not None and shares_weights(job))
-            margin = simulated(
-                several=several,
-                compiled=job.compile,
-                doubted=bool(self.doubts),
-                quantized=job.quantization is not None and engine_of(job.runtime.engine).is_library,
-            )
+            margin = simulated(several=several, compiled=job.compile, doubted=bool(self.doubts))
             self.simulated_margin = beside(margin, composed=composed)
         self.is_calibrated = is_calibrated(job, groups=self.groups_bytes > 0)
         if self.is_calibrated:

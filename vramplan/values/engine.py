@@ -23,7 +23,6 @@ class Engine(NamedTuple):
     is_own_loop: bool = False  # people write it themselves: where it zeroes gradients is theirs to say
     smooths_outside: bool = False  # smoothed labels are a loss of its loop, not of the model
     casts_beside_policy: bool = False  # it has autocast around a model whose weights FSDP1 gathers in 16 bits
-    is_library: bool = False  # programs of others call it, and load models as they like
     casts_around_step: bool = False  # it has autocast around each forward pass, which is not replayed beside a policy
     reads_shards: bool = False  # a device loads its part of each weight alone, and no weight whole
     own_code: bool = False  # it replaces code of Transformers, whether `families` has that code or not

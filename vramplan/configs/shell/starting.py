@@ -43,7 +43,7 @@ def _before_and(item: Argument) -> list[Argument]:
     return [item._replace(text="&&"), item._replace(text=item.text[2:])] if joined else [item]
 
 
-class Starting(Expansion):
+class StartedCommands(Expansion):
     """Finds the command that trains among those that a script starts."""
 
     def __init__(self, sourced: Callable[[str], str | None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from vramplan.configs.shell.expanding import CLOSE, OPEN, Argument, split_of, unknowns
 from vramplan.configs.shell.scanning import HERE, HEREDOC, ShellWord
 from vramplan.configs.shell.script import whole
-from vramplan.configs.shell.starting import QUEUES, SHELLS, Starting
+from vramplan.configs.shell.starting import QUEUES, SHELLS, StartedCommands
 
 ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
 YES = "y"
@@ -23,7 +23,7 @@ _SUBSTITUTED = re.compile(r"\"?\$\((?P<inner>[^()].*)\)\"?", re.DOTALL)
 _GIVEN_OPTIONS = re.compile(r"\.py[\s\\]+[^)]*(--|\$)")
 
 
-class Statements(Starting):
+class Statements(StartedCommands):
     """Runs one statement."""
 
     def __init__(self, sourced: Callable[[str], str | None]) -> None:

@@ -5,7 +5,6 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="transformers",
     plain_loop=True,
-    is_library=True,
     smooths_outside=True,  # trainer_pt_utils.py, LabelSmoother
     casts_beside_policy=True,  # accelerate/accelerator.py, prepare_model; _prepare_fsdp2 does without
     behaviour={

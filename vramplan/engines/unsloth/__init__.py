@@ -5,7 +5,6 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="unsloth",
     own_code=True,
-    is_library=True,
     behaviour={
         "job": "vramplan.engines.unsloth.job:BEHAVIOUR",
         "planner": "vramplan.engines.unsloth.planner:BEHAVIOUR",
