@@ -24,8 +24,8 @@ from vramplan.answers.bounds import CLOSER, Bounds
 from vramplan.answers.candidates import COMPILED, LOSSES, OFFLOADS, complexity
 from vramplan.answers.processes import done
 from vramplan.errors import InputError
+from vramplan.planner.bounds.plain import gathered_bytes, least_bytes, plain_setup
 from vramplan.planner.budget import RESERVED_PERCENT
-from vramplan.planner.plain import gathered_bytes, least_bytes, plain_setup
 from vramplan.report.json import schema
 from vramplan.report.scatter_svg import FEW, LEFT, RIGHT, ScatterPoint, scatter
 from vramplan.results.compared import Cell

@@ -4,7 +4,7 @@ Where the allocator is simulated, each class of evidence has a pair of its own, 
 that share or split the states. The pair is the narrowest that holds nine of ten of the runs of the class; of two that
 are as narrow the one that reaches higher, as a run that needs more than its band dies. Two corrections for what is not
 seen follow from the finite sample: nine of ten are counted of one run more than there are, as in split conformal
-prediction (Lei et al., arXiv:1604.04173), and each end is widened by one part in as many as the class has sources, since
+prediction (Lei et al., arXiv:1604.04173), and each end is widened by one part in as many as the class has sources, as
 runs of one source err alike. A compiled run has at least the margin that traces of compiled steps ask for, and a run
 about which the answer has a doubt one that is half as wide again.
 

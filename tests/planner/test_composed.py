@@ -15,11 +15,11 @@ from tests.planner.test_optimal import holds, placements
 from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import segments_in, spelled
-from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge
-from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
-from vramplan.planner.placements import PlacementSearch
-from vramplan.planner.subjects import shortened, subjects_of
+from vramplan.planner.placement.composed import ComposedSizes
+from vramplan.planner.placement.optimal import Placement, peak_bytes, recomputed_flops
+from vramplan.planner.placement.strategies import PlacementSearch
+from vramplan.planner.placement.subjects import shortened, subjects_of
 from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

@@ -9,9 +9,9 @@ import pytest
 from vramplan.answers.bounds import Bounds
 from vramplan.answers.fit import describe
 from vramplan.job import build_any_job
+from vramplan.planner.bounds.in_stages import kernels_of_stages, stage_setup
+from vramplan.planner.bounds.plain import plain_of
 from vramplan.planner.decision import decide
-from vramplan.planner.in_stages import kernels_of_stages, stage_setup
-from vramplan.planner.plain import plain_of
 from vramplan.replay.kernels import at
 from vramplan.replay.step import replay
 from vramplan.values.job import ResolvedJob

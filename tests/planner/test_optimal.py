@@ -19,7 +19,7 @@ from tests.engine.examples import model, setup
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
 from vramplan.planner.decision import decide
-from vramplan.planner.optimal import (
+from vramplan.planner.placement.optimal import (
     Piece,
     Placement,
     PlacementSizes,
@@ -31,7 +31,7 @@ from vramplan.planner.optimal import (
     recomputed_flops,
     smallest_peak,
 )
-from vramplan.planner.probes import ProbedSizes
+from vramplan.planner.placement.probes import ProbedSizes
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.models.parts import block_kinds, holds_outputs
 from vramplan.replay.optimizers import gradients_wait

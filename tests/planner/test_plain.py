@@ -8,8 +8,8 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
+from vramplan.planner.bounds.plain import has_room_for_states, most_within, plain_setup, simpler
 from vramplan.planner.judge import Judge
-from vramplan.planner.plain import has_room_for_states, most_within, plain_setup, simpler
 from vramplan.planner.time.kernels import micro_of
 from vramplan.planner.time.rates import rates_of
 from vramplan.planner.time.step import is_causal

@@ -15,10 +15,10 @@ from vramplan.answers.session import at_hand
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
 from vramplan.job.lookup import Catalog
+from vramplan.planner.bounds.floor import Floor, floor_of
+from vramplan.planner.bounds.plain import parts_of
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.decision import ALWAYS
-from vramplan.planner.floor import Floor, floor_of
-from vramplan.planner.plain import parts_of
 from vramplan.results.compared import Cell
 from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import TextbookJob

@@ -1,7 +1,7 @@
 """Bounds of the time that a combination takes, and of what it has room for, from plain replays that many share.
 
-What they bound and why is the matter of `vramplan/planner/least.py` and `plain.py`; here stand the replays, each made
-once, and the order from what costs next to nothing to what is closest.
+What they bound and why is the matter of `vramplan/planner/bounds/`; here stand the replays, each made once, and the
+order from what costs next to nothing to what is closest.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.choose import accumulation_of
-from vramplan.planner.floor import certain_bytes, seconds_by_floor
-from vramplan.planner.in_stages import KernelsOfStage, kernels_of_stages, stage_setup
-from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
-from vramplan.planner.plain import (
+from vramplan.planner.bounds.floor import certain_bytes, seconds_by_floor
+from vramplan.planner.bounds.in_stages import KernelsOfStage, kernels_of_stages, stage_setup
+from vramplan.planner.bounds.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
+from vramplan.planner.bounds.plain import (
     Plain,
     cuts_of,
     gathered_bytes,
@@ -25,6 +24,7 @@ from vramplan.planner.plain import (
     room_setup,
     simpler,
 )
+from vramplan.planner.choose import accumulation_of
 from vramplan.planner.replays import Replays
 from vramplan.planner.time.behaviour import FusedKernel, timing_of
 from vramplan.planner.time.rates import Rates, rates_of

@@ -18,11 +18,11 @@ from vramplan.planner.checkpoints import (
     spelled,
 )
 from vramplan.planner.decision import Decision, decide
-from vramplan.planner.optimal import (
+from vramplan.planner.placement.optimal import (
     Placement,
     last_kept_bytes,
 )
-from vramplan.planner.placements import PlacementSearch
+from vramplan.planner.placement.strategies import PlacementSearch
 from vramplan.planner.setups import loss_of
 from vramplan.replay.models.capable import no_checkpointing, reads_first_stack
 from vramplan.replay.models.modules import OUTSIDE_LOSSES

@@ -15,7 +15,7 @@ from vramplan.replay.placed import checkpoint_ranges, in_each
 from vramplan.replay.placed import spelled as spelled
 
 STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
-OPTIMAL = "optimal"  # where its checkpoints are depends on sizes: planner/placements.py
+OPTIMAL = "optimal"  # where its checkpoints are depends on sizes: planner/placement/strategies.py
 SELECTIVE = "selective"  # the attention core of every block (arXiv:2205.05198, section 5)
 
 

@@ -159,7 +159,11 @@ def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) 
 
 def _placed_rung(judge: Judge, accumulation: OpenSchedules) -> Rung:
     """The same for a strategy that is another one at each micro-batch."""
-    from vramplan.planner.placements import fits, largest_micro_batch, place  # the search for checkpoints is large
+    from vramplan.planner.placement.strategies import (  # the search for checkpoints is large
+        fits,
+        largest_micro_batch,
+        place,
+    )
 
     limit = judge.limits.high
 

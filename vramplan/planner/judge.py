@@ -113,8 +113,8 @@ class Judge:
             high, low = max(0, room - STATIC_HIGH_BYTES), max(0, usable - -(-outside // 2))
             self.limits = Limits(high=high, low=low, device=room)
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
-        self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
-        self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
+        self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of placement/strategies.py
+        self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of placement/strategies.py
         self._simulations: dict[tuple[str, int, bool, int], Simulation] = {}
         self._at_steps: dict[int, Judge] = {}
 

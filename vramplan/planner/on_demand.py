@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from vramplan.engines import on_demand
 
 if TYPE_CHECKING:
+    from vramplan.planner.bounds.plain import has_room_for_states as has_room_for_states
+    from vramplan.planner.bounds.plain import most_within as most_within
     from vramplan.planner.groups import process_groups as process_groups
     from vramplan.planner.on_host import is_within as is_within
     from vramplan.planner.on_host import largest_within as largest_within
-    from vramplan.planner.plain import has_room_for_states as has_room_for_states
-    from vramplan.planner.plain import most_within as most_within
     from vramplan.replay.host import host_of as host_of
     from vramplan.replay.models.parts import make_ups as make_ups
     from vramplan.replay.pipeline.stages import contenders as contenders
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "vramplan.replay.host": ("host_of",),
-    "vramplan.planner.plain": (
+    "vramplan.planner.bounds.plain": (
         "has_room_for_states",
         "most_within",
     ),

@@ -16,7 +16,7 @@ from vramplan.planner.choose import accumulation_of, strategies_of
 from vramplan.planner.decision import IN_DOUBT, Decision, looked_at, most_events
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
-from vramplan.planner.placements import fits
+from vramplan.planner.placement.strategies import fits
 from vramplan.planner.replays import Replays
 from vramplan.planner.timed import host_held, step_time
 from vramplan.planner.verdict import chosen_for

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vramplan.planner.bounds.least import Work, filled
+from vramplan.planner.bounds.plain import Plain, plain_setup, simpler
 from vramplan.planner.checkpoints import SELECTIVE, SELECTIVE_OP
-from vramplan.planner.least import Work, filled
-from vramplan.planner.plain import Plain, plain_setup, simpler
 from vramplan.planner.time.kernels import Micro
 from vramplan.replay.kernels import PRODUCT, Kernel, together
 from vramplan.replay.models.parts import block_kinds, make_ups

@@ -1,4 +1,4 @@
-"""Bounds of a job's time that hold without a replay of its own: those of a plain one (vramplan/planner/plain.py).
+"""Bounds of a job's time that hold without a replay of its own: those of a plain one (`plain.py`).
 
 What shares a model or its states adds kernels, copies and communication, and takes nothing away from what has to be
 computed. So one plain replay bounds every way to share, every degree of parallelism and every offloading.
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import cast
 
 from vramplan.planner.accumulation import OpenSchedules, Schedule
+from vramplan.planner.bounds.plain import Plain, parts_of, samples_within
 from vramplan.planner.choose import accumulation_of
-from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
 from vramplan.planner.time.step import TimedStage, is_causal, kernels_of, parts_of_step

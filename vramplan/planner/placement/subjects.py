@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.planner.checkpoints import segments_in, spelled
-from vramplan.planner.labels import Label, Subject
-from vramplan.planner.optimal import Placement
+from vramplan.planner.placement.labels import Label, Subject
+from vramplan.planner.placement.optimal import Placement
 from vramplan.replay.models.parts import block_kinds
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.record import Record

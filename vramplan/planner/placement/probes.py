@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from vramplan.planner.checkpoints import segments_of, spelled
-from vramplan.planner.optimal import Piece, Placement, Shared, Surroundings
+from vramplan.planner.placement.optimal import Piece, Placement, Shared, Surroundings
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.pieces import OutsideBytes, UnitBytes, take_apart, units_of
 from vramplan.replay.record import Record

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from vramplan.planner.labels import NOTHING, FoundInStack, Holdings, Label, Subject
-from vramplan.planner.optimal import Piece, Placement, Shared, Surroundings
-from vramplan.planner.together import SegmentSum, begun, longer
+from vramplan.planner.placement.labels import NOTHING, FoundInStack, Holdings, Label, Subject
+from vramplan.planner.placement.optimal import Piece, Placement, Shared, Surroundings
+from vramplan.planner.placement.together import SegmentSum, begun, longer
 from vramplan.replay.block_profiles import NO_CHANGE, BlockPart, Profiles, StackGap, UnitProfile, profiles
 from vramplan.replay.record import Record
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES

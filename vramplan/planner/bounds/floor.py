@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vramplan.planner.bounds.plain import has_pairs
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.judge import Judge
-from vramplan.planner.plain import has_pairs
 from vramplan.planner.replays import Replays
 from vramplan.planner.time.rates import Rates
 from vramplan.planner.time.step import TimedStage, step_of

@@ -6,9 +6,9 @@ from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.behaviour import is_replicated
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
-from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge, last_that_holds
-from vramplan.planner.optimal import (
+from vramplan.planner.placement.composed import ComposedSizes
+from vramplan.planner.placement.optimal import (
     Placement,
     PlacementSizes,
     is_possible,
@@ -17,8 +17,8 @@ from vramplan.planner.optimal import (
     recomputed_flops,
     smallest_peak,
 )
-from vramplan.planner.probes import ProbedSizes
-from vramplan.planner.subjects import subjects_of
+from vramplan.planner.placement.probes import ProbedSizes
+from vramplan.planner.placement.subjects import subjects_of
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.models.parts import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.optimizers import gradients_wait

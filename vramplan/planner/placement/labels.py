@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.planner.optimal import Placement
+from vramplan.planner.placement.optimal import Placement
 from vramplan.replay.record import Record
 from vramplan.tuples import NamedTuple
 

@@ -1,0 +1,1 @@
+"""Where checkpoints lie: placed by real sizes, so that the least is computed again."""
