@@ -43,6 +43,10 @@ MISSES: dict[str, str] = {
 }
 
 UNHELD: dict[str, str] = {
+    "fms-*-qlora-2g-b2": (
+        "a third of the bytes of the whole model is missing, and Mixtral's own peak of what is allocated is 19.7 of "
+        "29.3 GiB: as if each device had loaded more than its part; loading under FSDP is not simulated"
+    ),
     "fms-powerlm-3b-full-b4": "its iteration is long, so that it is estimated; the simulation holds it",
     "infinigence-7b-pp4": (
         "half of what four micro-batches in flight save by the rules is not there; the page does not print whether "
