@@ -38,5 +38,5 @@ def test_the_range_of_an_answer_has_that_margin() -> None:
 @pytest.mark.contract
 def test_a_doubt_makes_the_range_half_as_wide_again() -> None:
     found = bands.simulated(several=False, compiled=False, doubted=True)
-    assert found.below * 2 == bands.ALONE.below * 3
+    assert 0 <= found.below * 2 - bands.ALONE.below * 3 < 2
     assert 0 <= found.above * 2 - bands.ALONE.above * 3 < 2
