@@ -71,14 +71,12 @@ def test_an_optimizer_of_eight_bits_steps_the_part_of_a_device(sharding: str) ->
 
 @pytest.mark.sweep(6)
 @pytest.mark.parametrize("model", ["falcon-7b", "mpt-7b", "flan-t5-base", "deepseek-v2-lite", "mixtral-8x7b"])
-def test_a_family_that_was_never_traced_with_shards_has_its_part(model: str) -> None:
+def test_a_device_has_its_part_of_each_family(model: str) -> None:
     for sharding, itemsize in (("fsdp", 4), ("zero3", 2)):
         keys = {"model": model, "target_length": 64} if model == "flan-t5-base" else {"model": model}
         decision = decide(job(sharding, **keys))
         parameters = decision.record.parameters
         assert states(decision, "weights") == pytest.approx(parameters * itemsize / DEVICES, rel=0.01)
-        if sharding == "fsdp" and model in ("mpt-7b", "flan-t5-base"):  # of the others there are rows
-            assert any(said.startswith("model ") for said in decision.job.composed)
 
 
 def test_checkpoints_that_are_reentrant_have_a_wider_margin_under_the_first_fsdp() -> None:
