@@ -17,10 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from tests.traces.told import telling
 from vramplan.values.job import ResolvedJob
 
 ROWS = Path(__file__).parents[1] / "engines" / "transformers" / "loaded.json"
-LEAST_BYTES = 4096  # of what is told
 CUDA = "cuda"
 CLASSES = {"nf4": "Params4bit", "nf4-double": "Params4bit", "int8": "Int8Params"}
 GIVEN_BACK = 0  # in the place of a size
@@ -38,30 +38,15 @@ def loaded(job: ResolvedJob) -> dict[str, Any]:
     from vramplan.measure.kernels import scratch_rules
     from vramplan.measure.quantized import operators
     from vramplan.measure.stand_ins import Truth, stand_ins
-    from vramplan.measure.storages import Storages
 
     said: list[int] = []
-
-    class Told(Storages):  # type: ignore[misc]
-        level = 0
-
-        @property
-        def now_bytes(self) -> int:
-            return self.level
-
-        @now_bytes.setter
-        def now_bytes(self, level: int) -> None:
-            if abs(level - self.level) >= LEAST_BYTES:
-                said.append(level - self.level)
-            self.level = level
-
     half = torch.bfloat16
     with torch.device("meta"):
         model = network.build(job, network.configuration(job)).to(half)
     names = {name: one.shape for name, one in model.named_parameters()}
     quantizer = _quantizer(job, model, half)
     truth = Truth()
-    told = Told(CUDA, scratch_rules(), stand_ins(truth), operators(truth))
+    told = telling(said)(CUDA, scratch_rules(), stand_ins(truth), operators(truth))
     with contextlib.ExitStack() as stack:
         for name in ("bitsandbytes.functional", "torch"):
             _patched(import_module(name), said, stack)

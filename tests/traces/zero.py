@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.traces.fsdp2 import CUDA, check_loss
+from tests.traces.told import telling
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.errors import UsageError
 from vramplan.options.words import LATER_TORCH_OPTIMIZERS
@@ -343,7 +344,6 @@ def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
 
 
 STARTED = Path(__file__).parents[1] / "engines" / "deepspeed" / "started.json"
-LEAST_BYTES = 4096  # of what is told of the start
 
 
 def started(job: ResolvedJob) -> list[int]:
@@ -352,24 +352,10 @@ def started(job: ResolvedJob) -> list[int]:
     The whole model is there before, as it is where no zero.Init has cut it.
     """
     from vramplan.measure import steps
-    from vramplan.measure.storages import Storages
 
     made: list[int] = []
     plain = _engine
     inside: list[bool] = []
-
-    class Told(Storages):  # type: ignore[misc]
-        level = 0
-
-        @property
-        def now_bytes(self) -> int:
-            return self.level
-
-        @now_bytes.setter
-        def now_bytes(self, level: int) -> None:
-            if inside and abs(level - self.level) >= LEAST_BYTES:
-                made.append(level - self.level)
-            self.level = level
 
     def engine(*given: Any) -> Any:
         inside.append(True)
@@ -377,7 +363,10 @@ def started(job: ResolvedJob) -> list[int]:
         inside.clear()
         return found
 
-    with patch.object(steps, "Storages", Told), patch.dict(globals(), {"_engine": engine}):
+    with (
+        patch.object(steps, "Storages", telling(made, listens=lambda: bool(inside))),
+        patch.dict(globals(), {"_engine": engine}),
+    ):
         traced_row(job)
     return made
 

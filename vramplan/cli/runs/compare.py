@@ -70,7 +70,7 @@ def compare(
     gpu = table.find("gpu").parameter
     if paired and not quiet:
         of_each = " and ".join(flag_of(name) for name in paired)
-        say(f"note: the values of --{of_each} belong to the GPUs, in their order")
+        say(f"note: each value of --{of_each} is that of the GPU in the same place")
     names = {flag_of(name): name for name in lists}
 
     def given_of(one: Mapping[str, str]) -> dict[str, Any]:
