@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cli.running import run
 from tests.report.roofline_answer import TIME, small_roofline
 from vramplan.report import roofline
 from vramplan.report.lines import to_plain
 from vramplan.report.summary import MOST_LINES, render_summary
-from vramplan.report.times import rate_text, seconds_text, time_words
+from vramplan.report.times import PART_WORDS, rate_text, seconds_text, time_words
 from vramplan.results import FitResult
+from vramplan.results.time import DATA, PARTS
 
 pytestmark = pytest.mark.contract
 
@@ -51,3 +53,9 @@ def test_the_tables_fit_their_width(examples: dict[str, FitResult], width: int) 
     text = to_plain(roofline.text(small_roofline(examples["fits"]), width=width))
     assert max(map(len, text.splitlines())) <= width
     assert "mm" in text
+
+
+def test_every_part_of_a_step_has_words() -> None:
+    assert set(PART_WORDS) == {*PARTS, DATA}
+    ran = run("fit", "-m", "resnet-50", "-g", "a100", "--micro-batch", "8", "--data-rate", "1 MB/s", "--details")
+    assert "waiting for data 9" in ran.out

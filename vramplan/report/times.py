@@ -61,6 +61,7 @@ PART_WORDS = {
     "bubble": "pipeline bubble",
     "host": "host",
     "loop": "training loop",
+    "data": "waiting for data",
 }
 LEAST_SHARE = 0.005
 

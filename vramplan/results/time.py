@@ -35,7 +35,8 @@ PARTS = {
 
 `products` are matrix products and convolutions, `bytes` all kernels that wait for the memory, `optimizer` the step and
 the sums of gradients over micro-batches, `communication` what no computation hides, `host` copies to the host and back
-that none hides and kernels that it launches too slowly, `loop` what the training loop does between steps.
+that none hides and kernels that it launches too slowly, `loop` what the training loop does between steps. A step that
+waits for its data has that time (`DATA`) beside these.
 """
 
 
