@@ -364,3 +364,17 @@ def test_a_dash_between_digits_is_part_of_a_name(name: str, found: str | None) -
         return
     with pytest.raises(InputError):
         models.find_model(name)
+
+
+def test_a_shipped_name_is_found_without_reading_the_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every first command asks for such names: to read the text of all profiles takes a tenth of an answer."""
+    monkeypatch.setattr(locate._File, "low", property(lambda file: pytest.fail(f"{file.path} was read")))
+    assert locate.shipped_called("gpus", "RTX 4090") == "rtx-4090"
+    assert locate.shipped_called("models", "gpt2-xl") == "gpt2-xl"
+
+
+@pytest.mark.parametrize("kind", locate.LABELS)
+def test_each_name_and_alias_is_that_of_its_profile(kind: locate.Kind) -> None:
+    """No alias belongs to two profiles, and none is the name of another."""
+    for stem, aliases in locate.aliases_by_name(kind, ()).items():
+        assert {locate.shipped_called(kind, name) for name in (stem, *aliases)} == {stem}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -164,11 +164,10 @@ def shipped_file(kind: Kind, name: str) -> Path | None:
 
 def shipped_called(kind: Kind, name: str) -> str | None:
     """The name of the shipped profile with that name or alias; None if there is none."""
-    wanted = slug(name)
-    for stem, file in _files(kind, shipped_dirs()).items():
-        if stem == wanted or wanted in map(slug, file.aliases):
-            return stem
-    return None
+    wanted, by_name = slug(name), _files(kind, shipped_dirs())
+    if wanted in by_name:  # which the text of no file is read for
+        return wanted
+    return next((stem for stem in _having(wanted, by_name) if wanted in map(slug, by_name[stem].aliases)), None)
 
 
 def is_part_of_a_name(kind: Kind, text: str) -> bool:
@@ -264,14 +263,9 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     if wanted in by_name:  # spelt with capitals or underscores on the disk
         return _named(load, by_name[wanted].path)
     broken: InputError | None = None
-    # as a value of its own may be spelt in the file; to search the text is a hundred times cheaper than to parse it
-    value = re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER
-    end, whole = re.compile(value), re.compile(_BEFORE + value)  # the first begins with letters: ten times quicker
-    for file in by_name.values():
-        if not end.search(file.low) or not whole.search(file.low):
-            continue
+    for stem in _having(wanted, by_name):
         try:
-            profile = _named(load, file.path)
+            profile = _named(load, by_name[stem].path)
         except InputError as error:
             broken = broken or error
             continue
@@ -281,6 +275,15 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
         raise broken
     same = _with_other_dashes(wanted, by_name)
     return None if same is None else _named(load, same)
+
+
+def _having(wanted: str, by_name: Mapping[str, _File]) -> Iterator[str]:
+    """Names of files that have a slug as a value of its own, however spelt: to parse them would take far longer."""
+    value = re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER
+    end, whole = re.compile(value), re.compile(_BEFORE + value)  # the first begins with letters: ten times quicker
+    for stem, file in by_name.items():
+        if end.search(file.low) and whole.search(file.low):
+            yield stem
 
 
 def _with_other_dashes(wanted: str, by_name: dict[str, _File]) -> Path | None:
