@@ -6,7 +6,8 @@ import pytest
 
 from tests.configs.meant import holds, job, meant
 from vramplan.configs import registry
-from vramplan.configs.reading import Wanted, job_of, settings
+from vramplan.configs.reading import Wanted, job_of
+from vramplan.configs.texts import settings
 from vramplan.configs.written import Written
 from vramplan.errors import InputError
 from vramplan.results.reading import ReadJob

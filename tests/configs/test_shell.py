@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.configs.meant import holds, job, meant
 from vramplan.configs import shell
-from vramplan.configs.reading import started_by
+from vramplan.configs.texts import started_by
 from vramplan.errors import InputError
 
 

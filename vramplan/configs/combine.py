@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from vramplan.catalog.text import read_text
-from vramplan.configs import reading, registry
+from vramplan.configs import reading, registry, texts
 from vramplan.configs.neighbours import PARENTS
 from vramplan.configs.programs import accelerate
 from vramplan.configs.reading import Wanted
@@ -72,18 +72,18 @@ def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
     return _together(parts, files, wanted, opener(files))
 
 
-def read_texts(texts: Mapping[str, str], wanted: Wanted) -> ReadJob:
+def read_texts(given: Mapping[str, str], wanted: Wanted) -> ReadJob:
     """The same for texts that are in no file, by the names that they would have. Raises InputError."""
 
     def find(path: str) -> Mapping[str, Written] | None:
         name = os.path.basename(path)
-        return reading.settings(texts[name], name) if name in texts else None
+        return texts.settings(given[name], name) if name in given else None
 
     parts = [
-        part for name, text in texts.items() for part in _parts_of(text, name, find, wanted, alone=len(texts) == 1)
+        part for name, text in given.items() for part in _parts_of(text, name, find, wanted, alone=len(given) == 1)
     ]
     _one_of_each(parts)
-    return _together(parts, list(texts), wanted, find)
+    return _together(parts, list(given), wanted, find)
 
 
 def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
@@ -109,40 +109,40 @@ def _parts(
 
     def find(path: str) -> Mapping[str, Written] | None:
         others = [one for one in files if one != file]
-        made = reading.written_by(file).get(path)
+        made = texts.written_by(file).get(path)
         if made is not None:
-            return reading.settings(made, os.path.basename(shown(path)))
+            return texts.settings(made, os.path.basename(shown(path)))
         place = others[0] if unknowns(path) and len(others) == 1 else _place_of(path, [*others, file])
         if place is not None and place != file and started is not None:
             started.add(place)
         return None if place is None else _settings_at(place, path)
 
     yield from _parts_of(
-        read_text(reading.named_in(file)[0], allow_stdin=True, allow_utf16=True), file, find, wanted, alone
+        read_text(texts.named_in(file)[0], allow_stdin=True, allow_utf16=True), file, find, wanted, alone
     )
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[FilePart]:
-    command = reading.started_by(text, file)
+    command = texts.started_by(text, file)
     if command is not None:
         program, started = command
         named_file = started.config
         how = None if named_file is None else program.how_to_get(str(named_file.value))
         found = {} if named_file is None else _named_by("--config", named_file, find, how)
         written = started.over(found)
-        told = reading.looped(started.loops)
+        told = texts.looped(started.loops)
         if started.others:
             lines = f"line{'s' * (len(started.others) > 1)} {', '.join(map(str, started.others))}"
             told.append(f"the script trains in {lines} too; the first command is read")
         told += [f"what {one} prints is not known: no arguments are read from there" for one in started.unread]
         if told:
-            written[reading.NOTE] = Written("; ".join(told), file)
+            written[texts.NOTE] = Written("; ".join(told), file)
         _lift_counts(written)
         yield from _launching(written, file, text, find)
         named = registry.program_of(wanted.program) if wanted.program else program
         yield FilePart(named, written, file, text, started.devices)
         return
-    written = reading.settings(text, file)
+    written = texts.settings(text, file)
     config = written.get("config")
     if "program" in written and config is not None:  # TrlParser: what is typed wins over the file of --config
         del written["config"]
@@ -157,12 +157,12 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
 def _over(inside: Mapping[str, Written], written: Mapping[str, Written]) -> dict[str, Written]:
     """The settings of a file under those of the command that starts with it, and what is to say of both."""
     both = {**inside, **written}
-    if reading.DECLARED in inside and reading.DECLARED in written:
-        own = {**inside[reading.DECLARED].value, **written[reading.DECLARED].value}
-        both[reading.DECLARED] = written[reading.DECLARED]._replace(value=own)
-    if reading.NOTE in inside and reading.NOTE in written:
-        notes = f"{inside[reading.NOTE].value}; {written[reading.NOTE].value}"
-        both[reading.NOTE] = written[reading.NOTE]._replace(value=notes)
+    if texts.DECLARED in inside and texts.DECLARED in written:
+        own = {**inside[texts.DECLARED].value, **written[texts.DECLARED].value}
+        both[texts.DECLARED] = written[texts.DECLARED]._replace(value=own)
+    if texts.NOTE in inside and texts.NOTE in written:
+        notes = f"{inside[texts.NOTE].value}; {written[texts.NOTE].value}"
+        both[texts.NOTE] = written[texts.NOTE]._replace(value=notes)
     return both
 
 
@@ -261,9 +261,9 @@ def opener(files: Sequence[str]) -> Opened:
     """What finds the settings of a file that one of `files` names: one of them, or beside them, or above."""
 
     def settings_of(path: str) -> Mapping[str, Written] | None:
-        made = next((made[path] for made in map(reading.written_by, files) if path in made), None)
+        made = next((made[path] for made in map(texts.written_by, files) if path in made), None)
         if made is not None:
-            return reading.settings(made, os.path.basename(shown(path)))
+            return texts.settings(made, os.path.basename(shown(path)))
         place = _place_of(path, files)
         return None if place is None else _settings_at(place, path)
 
@@ -272,8 +272,8 @@ def opener(files: Sequence[str]) -> Opened:
 
 def _settings_at(place: str, path: str) -> Mapping[str, Written]:
     """The settings of a file where it lies, and of the function that a path names, as `registry.py:llama3_8b`."""
-    name = reading.named_in(path)[1]
-    return reading.settings(read_text(place, allow_utf16=True), place if name is None else f"{place}:{name}")
+    name = texts.named_in(path)[1]
+    return texts.settings(read_text(place, allow_utf16=True), place if name is None else f"{place}:{name}")
 
 
 def _place_of(path: str, files: Sequence[str]) -> str | None:
@@ -282,7 +282,7 @@ def _place_of(path: str, files: Sequence[str]) -> str | None:
     Of a path on another machine, or behind a variable, the end below one of these folders counts: its last two parts
     or more. `*` is a folder of any name.
     """
-    name = reading.named_in(path)[0].replace("\\", "/").rstrip("/")
+    name = texts.named_in(path)[0].replace("\\", "/").rstrip("/")
     for file in files:
         if os.path.basename(file) == os.path.basename(name):
             return file

@@ -20,8 +20,9 @@ from vramplan.cli.output import say
 from vramplan.cli.replaced import meaningless, precision_for
 from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
-from vramplan.configs.reading import JSON, YAML, Wanted, form_of, settings
+from vramplan.configs.reading import Wanted
 from vramplan.configs.registry import recognised
+from vramplan.configs.texts import JSON, YAML, form_of, settings
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
 from vramplan.job.given.keyed import root_of

@@ -18,6 +18,7 @@ from vramplan.configs.programs.arguments import (
     command,
     computing,
     devices,
+    idle,
     losses,
     recognising,
     scratch,
@@ -47,7 +48,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 def read_file(file: TrainingFile) -> None:
     """The job of the file."""
     sheet, meaning = file.sheet, file.meaning
-    scripts.refuse_without_training(sheet)
+    idle.refuse_without_training(sheet)
     if sheet.refused:
         return
     scripts.settled(sheet, meaning)
