@@ -100,14 +100,21 @@ class ScriptNames(NotedNames):
             changed = {key: item for key, item in values.items() if key not in self.changes and self._is_set(key)}
             left -= self.changes.keys() | changed.keys()
             self.changes |= changed
+        for name in [one for one in left if one.startswith("no_") and values[one] is True and not self._is_field(one)]:
+            on = name.removeprefix("no_")  # HfArgumentParser has it for each switch that is on by default
+            if self._is_field(on):
+                next(fields for fields in self.fields.values() if on in fields)[on] = ast.Constant(False)
+                left.discard(name)
         for name in [one for one in left if self._is_field(one)]:
             fields = next(fields for fields in self.fields.values() if name in fields)
             fields[name] = ast.Constant(as_parsed(values[name], ast.Call(fields[name], [], [])))
             left.discard(name)
-        for name in left & self.options.keys():
-            key, option = self.options[name]
-            self.arguments[key] = ast.Constant(as_parsed(values[name], option))
-        left -= self.options.keys()
+        for name in list(left):
+            full = [one for one in self.options if one == name or one.startswith(name)]  # argparse takes the beginning
+            if name in full or len(full) == 1:
+                key, option = self.options[name if name in full else full[0]]
+                self.arguments[key] = ast.Constant(as_parsed(values[name], option))
+                left.discard(name)
         for call in self.calls():
             function = self.functions.get(ast.unparse(call.args[0])) if call.args else None
             if name_of(call) not in STARTERS or function is None:
@@ -164,7 +171,7 @@ class ScriptNames(NotedNames):
             else:
                 found[UNKNOWN] = word.value
             if isinstance(word.value, ast.Name):
-                found |= self.items.get((self.owner.get(word.value), word.value.id), {})
+                found |= self._items_put(word.value)
         return found
 
     def _further(self, node: ast.expr) -> dict[str, ast.expr] | None:
@@ -197,8 +204,22 @@ class ScriptNames(NotedNames):
                 if isinstance(key, ast.Constant):
                     found[str(key.value)] = item
         if isinstance(node, ast.Name):
-            found |= self.items.get((self.owner.get(node), node.id), {})
+            found |= self._items_put(node)
         return found
+
+    def _items_put(self, node: ast.Name) -> dict[str, ast.expr]:
+        """What a dictionary gets after it is made, `words["bf16"] = True`, but for branches that are not taken."""
+        put = self.items.get((self.owner.get(node), node.id), {})
+        taken = {key: [one for one in values if not self.is_left_out(one)] for key, values in put.items()}
+        return {key: values[0] for key, values in taken.items() if values}
+
+    def stands_for(self, name: str) -> list[str]:
+        """The names in their libraries of what a name is imported as, or assigned; of the branches that are taken."""
+        found = [inner for node, inner in self.aliases.get(name, []) if not self.is_left_out(node)]
+        for (_, other), lines in self.assigned.items():
+            if other == name:
+                found += [ast.unparse(value) for _, value in lines if isinstance(value, ast.Name | ast.Attribute)]
+        return list(dict.fromkeys(one.rpartition(".")[2] for one in found))
 
     def _handed_on(self, node: ast.expr | None) -> ast.expr | None:
         """The one dictionary that a function is called with, as `Trainer(**known_of(Trainer, words))` is."""

@@ -20,6 +20,8 @@ class NotedNames:
         """Raises InputError where the text is not Python."""
         self.tree = python_tree(text, file)
         self.imported: dict[str, tuple[str, str | None]] = {}
+        self.aliases: dict[str, list[tuple[ast.AST, str]]] = {}
+        """Of names that are imported: the statements, and what they import."""
         self.functions: dict[str, Function] = {}
         self.called: dict[str, list[ast.Call]] = {}
         self.owner: dict[ast.AST, Function | None] = {}
@@ -28,7 +30,7 @@ class NotedNames:
         self._asked: set[ast.expr] = set()
         self._own(self.tree, None)
         self.assigned: dict[tuple[Function | None, str], list[tuple[int, ast.expr]]] = {}
-        self.items: dict[tuple[Function | None, str], dict[str, ast.expr]] = {}
+        self.items: dict[tuple[Function | None, str], dict[str, list[ast.expr]]] = {}
         self.attributes: dict[str, ast.expr] = {}
         self.fields: dict[str, dict[str, ast.expr]] = {}
         self.arguments: dict[str, ast.expr] = {}
@@ -118,6 +120,7 @@ class NotedNames:
         for alias in node.names:
             if isinstance(node, ast.ImportFrom):
                 self.imported[alias.asname or alias.name] = (node.module or "", alias.name)
+                self.aliases.setdefault(alias.asname or alias.name, []).append((node, alias.name))
             elif "." not in alias.name:
                 self.imported[alias.asname or alias.name] = (alias.name, None)
 
@@ -127,7 +130,7 @@ class NotedNames:
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):  # words["bf16"] = True
             if isinstance(target.slice, ast.Constant):
                 key = self.owner.get(target), target.value.id
-                self.items.setdefault(key, {}).setdefault(str(target.slice.value), value)
+                self.items.setdefault(key, {}).setdefault(str(target.slice.value), []).append(value)
         elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
             self.attributes[target.attr] = value
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):

@@ -132,11 +132,17 @@ _OF_TOKENS = re.compile(r"(bos|eos|pad|unk|sep)_(token(_id)?|id)")
 """A token by its name, which is in the vocabulary already."""
 
 
+_PLACE = re.compile(r"(^|[._])(save|saved|output|merged|export|log|logging)_(dir|directory|path|folder)$")
+"""How a name ends that says where something is written, whatever that is: `lora_save_dir`."""
+
+
 def is_quiet(name: str) -> bool:
     """Whether a name says of data, of what is written down, or of the schedule, and of nothing else.
 
     Of a setting within a section, as `val_dataset.path`, the names of both count.
     """
+    if _PLACE.search(name.lower()):
+        return True
     *above, last = name.lower().split(".")
     words = [word for part in (*above, _OF_TOKENS.sub("tokenizer", last)) for word in part.split("_")]
     if words[-1] in ("prompt", "prompts"):  # of the model, as FastChat's copies have it

@@ -154,9 +154,10 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
                 others[words[0].line] = None
             if launched is not None:
                 break
-    behind = [words[0] for words in script.commands if re.match(r"--[a-z]", words[0].text)]
+    heads = [words[0] for words in script.commands if words]  # one of an empty variable has no words
+    behind = [head for head in heads if re.match(r"--[a-z]", head.text)]
     if found is not None and behind:
-        starts = max((words[0].line for words in script.commands if words[0].line < behind[0].line), default=1)
+        starts = max((head.line for head in heads if head.line < behind[0].line), default=1)
         raise InputError([left_behind(behind, starts, file)])
     if found is None and foreign is not None:
         raise InputError([_foreign(foreign[0], file, foreign[1])])

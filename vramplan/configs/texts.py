@@ -24,7 +24,7 @@ NOTE = "_note"
 DECLARED = "_declared"
 """The key of settings for the arguments that the script declares which a command starts, with their defaults."""
 
-TRAINER = recognising.TRAINER
+TRAINER, RELEASE = recognising.TRAINER, recognising.RELEASE
 
 _COMMAND = (
     r"(?m)^\s*(\w+=\S* +)*(\./\S+\.sh$|(torchrun|deepspeed|accelerate launch|python3?|export|axolotl|llamafactory-cli|"

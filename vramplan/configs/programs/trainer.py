@@ -159,6 +159,7 @@ def clipping(sheet: Sheet, meaning: Meaning) -> None:
     Source: transformers 5.23, trainer.py, Trainer._clip_grad_norm, of gradients that are gone.
     """
     key, norm = "max_grad_norm", sheet.number("max_grad_norm") or None
+    norm = None if norm is not None and norm < 0 else norm  # the Trainer clips to a norm above 0
     word, early = meaning.job.get("optimizer"), meaning.job.get("optimizer_in_backward")
     stepped = word is not None and word.value in STEPPED_IN_BACKWARD
     if norm is not None and (stepped or (early is not None and early.value)):
@@ -274,6 +275,8 @@ def complete(sheet: Sheet, table: Table) -> None:
     """Give options of a command line that are the beginning of one understood key its name, as argparse does."""
     for key in [key for key in sheet.written if "." not in key and table.class_of(key) is None]:
         found = [name for name in table.understood if name.startswith(key) and "." not in name]
+        if not found:  # of those that change nothing, where a letter or two are missing
+            found = [name for name in table.without_effect if name.startswith(key) and len(name) <= len(key) + 2]
         if len(found) == 1 and found[0] not in sheet.written:
             sheet.written[found[0]] = sheet.written.pop(key)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-_OPTION = re.compile(r"#SBATCH\s+(?P<name>--[\w-]+|-[Nn])(\s*=\s*|\s+|(?<=-[Nn]))(?P<value>[\w:.,=-]+)")
+_HEAD = "#SBATCH"
+_OPTION = re.compile(r"(?<=\s)(?P<name>--[\w-]+|-[Nn])(\s*=\s*|\s+|(?<=-[Nn]))(?P<value>(?!-)[\w:.,=-]+)")
 _SHORT = {"-N": "nodes", "-n": "ntasks"}
 _GPUS = re.compile(r"([A-Za-z][\w.-]*:)?(?P<count>\d+)")
 
@@ -34,8 +35,7 @@ def _options(text: str) -> dict[str, str]:
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             break
-        option = _OPTION.match(line)
-        if option is not None:
+        for option in _OPTION.finditer(line.partition(" #")[0]) if line.startswith(_HEAD) else ():
             found[_SHORT.get(option["name"], option["name"].removeprefix("--"))] = option["value"]
     return found
 

@@ -32,6 +32,9 @@ _HEREDOC = re.compile(r"<<-?\s*(?P<quote>['\"\\]?)(?P<end>\w+)['\"]?")
 _TO_FILL_IN = re.compile(r"<[A-Za-z][\w ./-]*>")
 """What stands in the place of a name that is to be filled in, `PATH=<path to data>`."""
 
+_BLANK = re.compile(r"<[A-Z]{2,}[\w ./-]*(?<! )>(?=[\s\"']|$)")
+"""The same as a word of its own, `--save <PATH TO CHECKPOINTS>`, which no shell takes for a file."""
+
 
 class ShellWord(NamedTuple):
     """A word as it stands, quotes and all; `items`: of an array."""
@@ -129,6 +132,9 @@ class _Scanner:
                 words = []
             elif self.text.startswith(HERE, self.at):
                 self._handed_text(words)
+            elif char == "<" and (blank := _BLANK.match(self.text, self.at)):
+                words.append(ShellWord(blank[0], self.line))
+                self.at = blank.end()
             elif char in "<>&":
                 found = _HEREDOC.match(self.text, self.at)
                 if found:

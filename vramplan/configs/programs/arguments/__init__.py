@@ -184,8 +184,23 @@ def batch(file: TrainingFile) -> None:
             meaning.say(ours, sheet.count(name), name)
 
 
-PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognising.recognise, decides_precision=True)
+PROGRAM = Program(
+    "training-arguments",
+    RELEASES,
+    TABLE,
+    read,
+    recognising.recognise,
+    recognising.release_of_trainer,
+    decides_precision=True,
+)
 
 TRL = Program(
-    "trl", TRL_RELEASES, TABLE, read_trl, recognising.recognise_trl, decides_precision=True, started=command.started
+    "trl",
+    TRL_RELEASES,
+    TABLE,
+    read_trl,
+    recognising.recognise_trl,
+    recognising.release_of_trl,
+    decides_precision=True,
+    started=command.started,
 )

@@ -19,9 +19,20 @@ from vramplan.configs.constructed import Beside
 from vramplan.configs.evaluated import ASKS_FOR_BF16, ScriptNames
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.noted_names import name_of
-from vramplan.configs.programs.arguments import loaded_adapters
-from vramplan.configs.programs.arguments.adapter_calls import AdapterPage
-from vramplan.configs.programs.arguments.keys import BITS, CLASSIFIER, KBIT, OF_PAIRS, OLD_KBIT, SETS_GRADIENTS
+from vramplan.configs.programs.arguments.ages import age_of
+from vramplan.configs.programs.arguments.keys import (
+    BITS,
+    CLASSIFIER,
+    FREEZES_SOUND,
+    KBIT,
+    MADE_ELSEWHERE,
+    OF_PAIRS,
+    OLD_KBIT,
+    SETS_GRADIENTS,
+)
+from vramplan.configs.programs.arguments.model_calls import CLASSIFIERS, LIBRARIES, ModelPage
+from vramplan.configs.programs.arguments.recognising import RELEASE
+from vramplan.configs.programs.arguments.releases import UNSAID
 from vramplan.configs.programs.arguments.script_page import UNSLOTH
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
@@ -42,16 +53,9 @@ OF_TRL, OF_TRAINER = "_trainer", "trainer"
 ARGUMENTS = re.compile(
     r"(\w+\.)*(\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|GRPO|RLOO|PPO|GKD|Reward|OnlineDPO)Config)"
 )
-MODEL = re.compile(
-    r"(\w+\.)*(AutoModelForCausalLM|AutoModelForSeq2SeqLM|AutoModelForImageTextToText|AutoModelForVision2Seq"
-    r"|AutoModelForMaskedLM|AutoLigerKernelForCausalLM|AutoPeftModelForCausalLM|\w+ForCausalLM|\w+LMHeadModel"
-    r"|\w+ForConditionalGeneration|\w+ForMaskedLM)\.from_pretrained"
-)
 QUANTIZES = ("quantization_config", "load_in_4bit", "load_in_8bit")
 """Arguments of `from_pretrained` that quantize."""
 
-CLASSIFIERS = re.compile(r"(\w+\.)*\w+ForSequenceClassification\.from_pretrained")
-HEADED = re.compile(r"(\w+\.)*\w+For(TokenClassification|QuestionAnswering|MultipleChoice)\.from_pretrained")
 GIVE = "give the command that starts it, or a file of its arguments"
 
 LOADED = {
@@ -61,6 +65,8 @@ LOADED = {
     "use_flash_attention_2": "use_flash_attention_2",
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
+    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
+    "bnb_4bit_quant_type": "bnb_4bit_quant_type",
 }
 REFERRING = ("dpo", "kto")
 """Trainers that compare the trained model with a reference."""
@@ -73,9 +79,6 @@ OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "ma
 
 BESIDE = re.compile(r"(?i)ref|teacher|reward|critic|input|output|embeds|\bout\b|\bx\b")
 """What stands beside the trained model, or is no parameter: `output.requires_grad_(True)` in a hook."""
-
-LIBRARIES = ("trl", "transformers", "unsloth", "optimum")
-"""Whose trainers have the defaults that are known; one of the same name from elsewhere is somebody's own."""
 
 LENGTHS = ("max_length", "max_seq_length", "model_max_length", "block_size")
 """Arguments of a command that say how long a sequence is."""
@@ -134,13 +137,13 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
         function = names.owner.get(call)
         if wanted is not None and (function is None or function.name != wanted):
             continue
-        short = name_of(call).rpartition(".")[2]
+        short = _class_of(names, call)
         bases = [ast.unparse(base).rpartition(".")[2] for base in classes[short].bases] if short in classes else []
         kind = next((name for name in (short, *bases) if name in TRAINERS or name in PLAIN), None)
         given = names.given(call)
         if (kind is None and not short.endswith("Trainer")) or not ({"args", "model"} & set(given) or call.args):
             continue
-        arguments = names.behind(given.get("args"))
+        arguments = names.behind(given.get("args") or _by_position(names, call))
         elsewhere = names.imported.get(name_of(call).split(".")[0], ("", None))[0].split(".")[0]
         foreign = bool(elsewhere) and elsewhere not in LIBRARIES
         own = short in classes and any(getattr(line, "name", "") in OWN_STEPS for line in classes[short].body)
@@ -150,7 +153,7 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
             if known is not None and isinstance(arguments, ast.Call):
                 return _Run(call, TRAINERS.get(f"{known[3]}Trainer") if known[3] else None, arguments, own=True)
             continue
-        if isinstance(arguments, ast.Call) and ARGUMENTS.fullmatch(name_of(arguments)):
+        if isinstance(arguments, ast.Call) and ARGUMENTS.fullmatch(_class_of(names, arguments)):
             return _Run(call, TRAINERS.get(kind), arguments, own)
         if arguments is None and kind in TRAINERS and not foreign:
             return _Run(call, TRAINERS[kind], call)
@@ -162,7 +165,26 @@ def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
     return None
 
 
-class _Page(AdapterPage):
+def _class_of(names: ScriptNames, call: ast.Call) -> str:
+    """The class that a call makes one of, by its name in its library: `from trl import CPOTrainer as Trainer`.
+
+    A name that branches give to several, of which the text takes none, stays as it is.
+    """
+    short = name_of(call).rpartition(".")[2]
+    known = names.stands_for(short) if name_of(call) == short else []
+    return known[0] if len(known) == 1 else short
+
+
+def _by_position(names: ScriptNames, call: ast.Call) -> ast.expr | None:
+    """The arguments of a trainer that it is handed without a name, as in `Trainer(model, args, ...)`."""
+    for one in call.args:
+        made = names.behind(one)
+        if isinstance(made, ast.Call) and ARGUMENTS.fullmatch(_class_of(names, made)):
+            return one
+    return None
+
+
+class _Page(ModelPage):
     """The settings of a script that trains."""
 
     def read(self, run: _Run) -> None:
@@ -174,19 +196,41 @@ class _Page(AdapterPage):
             for name, value in self.names.given(run.trainer).items():
                 if name in OF_THE_TRAINER:
                     self.usual(name, self.names.value(value), value)
-        if name_of(run.arguments).endswith("TrainingArguments"):  # whose defaults TRL's configuration takes over
+        kind = _class_of(self.names, run.arguments)
+        if kind.endswith("TrainingArguments"):  # whose defaults TRL's configuration takes over
             self.usual("gradient_checkpointing", False, run.arguments)
             self.usual("bf16", False, run.arguments)
         self._model(run)
         self.adapter(run.trainer)
         if "use_peft" not in self.written:
             self._freezes()
+            self._made_elsewhere(run)
         if run.task in REFERRING:
             self._reference(run.trainer)
+        self._age(run)
         if run.task is None:
             self._length()
             if run.own and PREFERENCES.search(name_of(run.trainer)):
                 self.put(OF_PAIRS, name_of(run.trainer), run.trainer)
+
+    def _made_elsewhere(self, run: _Run) -> None:
+        """Whether another module hands the trainer its model, which says nothing of an adapter."""
+        words = self.names.given(run.trainer)
+        node = words.get("model", run.trainer.args[0] if run.trainer.args else None)
+        if node is None or "peft_config" in words or isinstance(self.names.value(node), str):
+            return
+        made = self.assigned_calls(node) if isinstance(node, ast.Name) else [node]
+        own = [name_of(one).rpartition(".")[2] for one in made if isinstance(one, ast.Call)]
+        if self.loading(node) is None and not any(name[:1].isupper() for name in own):  # which make one of a class
+            self.put(MADE_ELSEWHERE, True, run.trainer)
+
+    def _age(self, run: _Run) -> None:
+        """The release that the script is of; Unsloth's copies of the trainers take what those of TRL have no more."""
+        words = self.names.given(run.trainer)
+        arguments = {} if run.arguments is run.trainer else self.names.given(run.arguments)
+        age = age_of(words.keys(), arguments.keys(), trl=run.task is not None)
+        if age is not None and not run.own and "use_unsloth" not in self.written:
+            self.written[RELEASE] = Written(age, self.file, run.trainer.lineno)
 
     def _freezes(self) -> None:
         """Whether the script says by itself which parameters are trained, of another model than a reference."""
@@ -196,7 +240,11 @@ class _Page(AdapterPage):
                 targets = [node.func]
             for target in targets:
                 word = SETS_GRADIENTS + "_" * isinstance(node, ast.Call)
-                if not isinstance(target, ast.Attribute) or target.attr != word or self.names.is_left_out(node):
+                if not isinstance(target, ast.Attribute) or self.names.is_left_out(node):
+                    continue
+                if target.attr in FREEZES_SOUND and isinstance(node, ast.Call):
+                    self.put(target.attr, True, node)
+                if target.attr != word:
                     continue
                 if not any(BESIDE.search(name) for name in (*self._loops_around(node), ast.unparse(target.value))):
                     self.put(SETS_GRADIENTS, True, node)
@@ -216,9 +264,9 @@ class _Page(AdapterPage):
 
     def _loaded_reference(self, trainer: ast.Call, node: ast.expr) -> None:
         """Name a reference that a script loads: what it loads, and whether in other types than the trained model."""
-        call = self._loading(node)
+        call = self.loading(node)
         first = trainer.args[0] if trainer.args else None
-        trained = self._loading(self.names.given(trainer).get("model", first))
+        trained = self.loading(self.names.given(trainer).get("model", first))
         if call is None:
             return
         given = self.names.given(call)
@@ -248,7 +296,7 @@ class _Page(AdapterPage):
             self.put("model_name_or_path", named, run.trainer)
             self._loaded_by_the_trainer(run)
             return
-        call = self._loading(node)
+        call = self.loading(node)
         if call is None:
             self.put("model_name_or_path", NotConstant("the model that the script makes"), run.trainer)
             return
@@ -265,7 +313,7 @@ class _Page(AdapterPage):
         self._quantized(words.get("quantization_config"))
         if unsloth:
             self._unsloth(call, words, self.names.given(run.arguments))
-        self.usual("dtype", "auto", call)
+        self.usual("dtype", UNSAID, call)
         calls = self.calls()
         kbit = next((one for one in calls if name_of(one).rpartition(".")[2] in (KBIT, OLD_KBIT)), None)
         if kbit is not None:
@@ -300,54 +348,6 @@ class _Page(AdapterPage):
         elif quantized is not None and not (isinstance(quantized, ast.Constant) and quantized.value is None):
             self.put("quantization_config", NotConstant(ast.unparse(quantized)), quantized)
 
-    def _loading(self, node: ast.expr | None) -> ast.Call | None:
-        """The call that loads the model of a trainer: what its name was assigned first, else the first of the file.
-
-        None for a model of a class of the script's own, whatever that loads.
-        """
-        found = self._taken([call for call in self.names.calls() if self._loads(call)])
-        if isinstance(node, ast.Call) and name_of(node) in self.names.fields:
-            return None
-        if any(self._is_of_own_class(call) for call in found):
-            return None
-        if isinstance(node, ast.Name):
-            values = [
-                _unwrapped(value)
-                for (_, name), lines in self.names.assigned.items()
-                for _, value in lines
-                if name == node.id and isinstance(value, ast.Call)
-            ]
-            loaded = [value for value in values if value in found or name_of(value).endswith(".from_pretrained")]
-            loaded = self._taken(loaded)
-            inner = loaded_adapters.within(loaded[0]) if loaded else None
-            if inner is not None and ast.unparse(inner) != node.id:
-                return self._loading(inner)
-            if loaded:
-                return loaded[0] if loaded[0] in found else None
-            if any(name_of(value).split(".")[0] in self.names.fields for value in values):
-                return None
-        return found[0] if found else None
-
-    def _is_of_own_class(self, call: ast.Call) -> bool:
-        """Whether a model is of a class that a module beside the script has, whose blocks nobody knows."""
-        module, name = self.names.imported.get(name_of(call).split(".")[0], ("", None))
-        return bool(name) and module.split(".")[0] not in LIBRARIES and self.names.beside(module) is not None
-
-    def _taken(self, calls: list[ast.Call]) -> list[ast.Call]:
-        """Those of the branches that the text takes; all where it takes none."""
-        return [call for call in calls if not self.names.is_left_out(call)] or calls
-
-    def _loads(self, call: ast.Call) -> bool:
-        name = name_of(call)
-        if HEADED.fullmatch(name):
-            message = f"{name.rpartition('.')[0]} has a head that is not read from a script"
-            hint = "--model NAME with the other options, without the file"
-            raise InputError([Problem(message, file=self.file, line=call.lineno, hint=hint)])
-        found = UNSLOTH.fullmatch(name)
-        return bool(MODEL.fullmatch(name) or CLASSIFIERS.fullmatch(name)) or (
-            found is not None and found["what"] == "from_pretrained"
-        )
-
     def _unsloth(self, call: ast.Call, words: Mapping[str, ast.expr], arguments: Mapping[str, ast.expr]) -> None:
         self.put("use_unsloth", True, call)
         for key in ("bf16", "fp16"):
@@ -380,16 +380,3 @@ class _Page(AdapterPage):
         if found:
             value, call = max(found, key=lambda pair: pair[0])
             self.usual("model_max_length", value, call)
-
-
-PLACES = ("cuda", "to", "half", "bfloat16", "float", "train", "eval")
-"""Methods of a model that return it."""
-
-
-def _unwrapped(call: ast.Call) -> ast.Call:
-    """The call that makes a model of which methods put it elsewhere, as `Own.from_pretrained(name).cuda()` does."""
-    inner = call.func
-    while isinstance(inner, ast.Attribute) and inner.attr in PLACES and isinstance(inner.value, ast.Call):
-        call = inner.value
-        inner = call.func
-    return call

@@ -14,6 +14,7 @@ from vramplan.configs.programs import accelerate, trainer
 from vramplan.configs.programs.arguments import devices, losses
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import HANDBOOK, KBIT
+from vramplan.configs.programs.arguments.releases import UNSAID, loads_fp32
 from vramplan.configs.sheet import Sheet
 
 HALVES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
@@ -51,14 +52,20 @@ def checkpointing(file: TrainingFile) -> None:
         meaning.say("offload", [*offload, "activations"], "activation_offloading")
 
 
-def loaded_type(file: TrainingFile) -> tuple[str | None, str]:
-    """The element type in which the weights are loaded, None for the checkpoint's, and the key that says it."""
+def loaded_type(file: TrainingFile, *, quantized: bool) -> tuple[str | None, str]:
+    """The element type in which the weights are loaded, None for the checkpoint's, and the key that says it.
+
+    Before Transformers 5 it was fp32 where a script names none, and fp16 beside weights that bitsandbytes quantizes.
+    Source: transformers 4.53.3, modeling_utils.py and quantizers/quantizer_bnb_4bit.py, update_torch_dtype.
+    """
     sheet = file.sheet
     for key in ("torch_dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype", "dtype"):
         sheet.taken.add(key)
     for key in ("torch_dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype", "dtype"):
         if sheet.given(key) or sheet.release.defaults.get(key):
             word = str(sheet.get(key)).removeprefix("torch.").lower()
+            if word == UNSAID:
+                return (("fp16" if quantized else "fp32") if loads_fp32(sheet.release) else None), key
             if word not in DTYPES:
                 sheet.problem(key, f"{word!r} is not understood", "bfloat16, float16, float32 or auto")
                 return None, key
@@ -75,7 +82,7 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     FastLlamaModel.from_pretrained.
     """
     sheet, meaning = file.sheet, file.meaning
-    loaded, loaded_by = loaded_type(file)
+    loaded, loaded_by = loaded_type(file, quantized=quantized)
     if "precision" in meaning.job:
         return  # of a loop of its own
     is_said = sheet.flag("fp16") or sheet.flag("bf16") or "mixed_precision" in sheet.beside
@@ -107,6 +114,9 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     tf32 = sheet.flag("tf32")
     sharded = row in ("zero", "fsdp")
     widened = bool(sheet.flag(KBIT))  # whatever is not quantized, be it all of the model
+    if half is None and loaded is None and not widened and str(sheet.get("dtype")) in (UNSAID, "auto"):
+        shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
+        loaded = None if shape is None else shape.dtype  # nothing casts what is loaded
     if widened and (sharded or half is None):
         meaning.lack(KBIT, "norms, embeddings and head in fp32 beside quantized weights")
     if half is None and loaded in ("bf16", "fp16") and str(file.sharding).startswith("zero"):

@@ -6,6 +6,9 @@ from typing import Any
 
 from vramplan.configs.sheet import BY_DEEPSPEED, Meaning, Sheet
 
+OF_LORA_CONFIG = ("target_modules", "lora_rank", "r", "task_type", "init_lora_weights")
+"""Words of PEFT's LoraConfig that TRL has other names for: a file that has them is of somebody's own script."""
+
 
 class TrainingFile:
     """The settings, the job that they mean, and how the devices share the model so far, with the keys that say so."""
@@ -16,6 +19,7 @@ class TrainingFile:
         self.sharding_of: tuple[str, ...] = ()
         self.by_deepspeed = BY_DEEPSPEED in sheet.beside
         self.half_of_zero: str | None = sheet.beside.get("zero_precision")
+        self.is_of_peft = any(name in sheet.written for name in OF_LORA_CONFIG)
 
     def whole(self, key: str, value: Any, default: int) -> int:
         """A whole number of one or more inside a mapping; anything else is a problem of its key."""

@@ -42,6 +42,15 @@ OLD_KBIT = "prepare_model_for_int8_training"
 SETS_GRADIENTS = "requires_grad"
 """An attribute that a script sets itself: what is trained hangs on names that its text does not say."""
 
+MADE_ELSEWHERE = "model_of_another_module"
+"""A model that comes to a trainer ready made, with an adapter or without."""
+
+FREEZES_SOUND = ("freeze_feature_encoder", "freeze_feature_extractor")
+"""What models of sound have that leaves their convolutions untrained; arguments of scripts are called so too.
+
+Source: huggingface/transformers 5.23.0, models/wav2vec2/modeling_wav2vec2.py; the second is its name before 4.20.
+"""
+
 CLASSIFIER = "ForSequenceClassification"
 """A model of a script that classifies sequences."""
 
@@ -95,6 +104,7 @@ OF_PEFT = {
     "double_quant": "use_bnb_nested_quant",
     "quant_type": "bnb_4bit_quant_type",
     "modules_to_save": "lora_modules_to_save",
+    "r": "lora_r",
     "gradient_checkpointing_use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
     "use_packing": "packing",
     "model_name": "model_name_or_path",
@@ -161,7 +171,8 @@ WITHOUT_EFFECT = (
     | names(
         """
     model_revision trust_remote_code use_fast_tokenizer tokenizer_name cache_dir low_cpu_mem_usage token
-    num_processes num_machines use_auth_token ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
+    num_processes num_machines use_auth_token ignore_mismatched_sizes lora_task_type
+    init_lora_weights use_rslora bnb_4bit_quant_storage
     chat_template chat_template_path dataset_mixture dataset_mixture.* dataset_mixer dataset_mixer.* dataset_splits
     dataset_configs datasets datasets.* dataset_name dataset_config dataset_config_name dataset_train_split
     dataset_test_split dataset_streaming dataset_num_proc dataset_text_field dataset_kwargs dataset_kwargs.*

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs.arguments import scripts
+from vramplan.configs.programs.arguments.ages import Age
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_TRL
 from vramplan.configs.table import names
 
 TRAINER = "_trainer"
 """The key of settings for whose arguments the script parses that a command starts, where its text tells."""
+
+RELEASE = "_release"
+"""The key of settings for the `Age` of a script, where its calls tell it."""
 
 OF_ITS_OWN = names(
     """
@@ -24,6 +28,22 @@ OF_ITS_OWN = names(
 
 OF_TRLS_SCRIPTS = names("sft dpo kto grpo reward rloo sft.py dpo.py kto.py grpo.py")
 """What TRL's own scripts and the verbs of its console are called."""
+
+
+def release_of(keys: Mapping[str, Any], *, trl: bool) -> str | None:
+    """The release that a script is of."""
+    age: Age | None = getattr(keys.get(RELEASE), "value", None)
+    return None if age is None else age.trl if trl else age.transformers
+
+
+def release_of_trl(keys: Mapping[str, Any]) -> str | None:
+    """The release of TRL that a script is of."""
+    return release_of(keys, trl=True)
+
+
+def release_of_trainer(keys: Mapping[str, Any]) -> str | None:
+    """The release of Transformers that a script is of."""
+    return release_of(keys, trl=False)
 
 
 def is_of_others(keys: Mapping[str, Any]) -> bool:

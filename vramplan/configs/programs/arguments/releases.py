@@ -70,6 +70,7 @@ TRL_RELEASES = (
     _trl("0.22.0", "2025-08-29", **_V4),
     _trl("0.19.1", "2025-07-08", **_OLD),
     _trl("0.16.1", "2025-04-04", **_OLD, bf16=False),
+    _trl("0.15.2", "2025-02-25", **_OLD, bf16=False),
 )
 
 _ARGUMENTS = "huggingface/transformers {}, src/transformers/training_args.py"
@@ -83,3 +84,14 @@ RELEASES = (
         {**_TRAINER, "optim": "adamw_torch", "fsdp_config.version": 1},
     ),
 )
+
+UNSAID = "unsaid"
+"""The element type of `from_pretrained` of a script that names none."""
+
+
+def loads_fp32(release: ProgramRelease) -> bool:
+    """Whether `from_pretrained` of the Transformers beside a release loads fp32 where nobody says a type: before 5.
+
+    Source: huggingface/transformers, pull request 42805; src/transformers/modeling_utils.py of 4.53.3.
+    """
+    return release.defaults.get("fsdp_config.version") == 1

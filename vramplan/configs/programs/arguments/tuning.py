@@ -11,7 +11,7 @@ from vramplan.configs.checkpoints import quantized_by_name
 from vramplan.configs.own_arguments import WRAPPING, Wrapping
 from vramplan.configs.programs import expert_tensors
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import OF_PEFT, SETS_GRADIENTS
+from vramplan.configs.programs.arguments.keys import FREEZES_SOUND, MADE_ELSEWHERE, OF_PEFT, SETS_GRADIENTS
 from vramplan.configs.programs.arguments.peft_kinds import bias_of, other_adapter, say_tokens
 
 
@@ -36,6 +36,10 @@ def adapter(file: TrainingFile) -> bool:
     wrapping: Wrapping | None = file.sheet.declared.get(WRAPPING)
     if not wanted and wrapping is not None and not (wrapping.idle and not any(map(sheet.given, wrapping.by))):
         what = f"{wrapping.what} may put an adapter around the model; --adapter null says that it does not"
+        meaning.ask("adapter.kind", f"{what} (--adapter lora)")
+        return False
+    if sheet.flag(MADE_ELSEWHERE) and not wanted:
+        what = "the model comes to the trainer ready made, and an adapter may be around it; --adapter null says of none"
         meaning.ask("adapter.kind", f"{what} (--adapter lora)")
         return False
     if not wanted:
@@ -84,10 +88,12 @@ def _of_a_file(file: TrainingFile) -> None:
 def _always(file: TrainingFile) -> bool:
     """Whether a script of somebody's own has a rank in its command and no switch for adapters, so that it makes one.
 
-    A rank of 0 is none.
+    So has a flat file with the words of PEFT's LoraConfig. A rank of 0 is none.
     """
     sheet = file.sheet
-    if file.is_trl or not sheet.given("program") or not sheet.given("lora_r") or sheet.count("lora_r") == 0:
+    command = sheet.given("program") and not file.is_trl
+    flat = file.is_of_peft and not sheet.given("program")
+    if not (command or flat) or not sheet.given("lora_r") or sheet.count("lora_r") == 0:
         return False
     switches = ("use_peft", *(name for name, ours in OF_PEFT.items() if ours == "use_peft"))
     return not any(sheet.given(name) or name in sheet.declared for name in switches)
@@ -111,6 +117,9 @@ TUNES: Mapping[str, tuple[str, ...]] = {
 def frozen(file: TrainingFile, *, peft: bool) -> None:
     """Say which parts of a model of images and text a script leaves untrained."""
     sheet, meaning = file.sheet, file.meaning
+    for key in FREEZES_SOUND:
+        if sheet.flag(key):
+            meaning.say("frozen", ["feature_extractor"], key)
     shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
     if "frozen" in meaning.job or shape is None or not (shape.takes_images and shape.takes_text):
         return

@@ -32,6 +32,13 @@ IDLE = {
 """Keys of files for `llamafactory-cli chat`, `api`, `export` and `eval`, with what these do."""
 
 
+OF_TRAINING = (
+    *("stage", "do_train", "do_predict", "dataset", "dataset_dir", "output_dir", "per_device_train_batch_size"),
+    *("learning_rate", "num_train_epochs", "max_steps", "cutoff_len", "program"),
+)
+"""Keys of which a file of a training run has one, and one for `llamafactory-cli chat` or `webchat` none."""
+
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are LLaMA-Factory's alone."""
     own = (
@@ -70,6 +77,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     idle = next((key for key in IDLE if sheet.given(key)), None)
     if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
         sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")
+    if sheet.given("adapter_name_or_path") and not any(sheet.given(key) for key in OF_TRAINING):
+        message = "the file names an adapter and no data: it answers with it and trains nothing"
+        sheet.refuse("adapter_name_or_path", message, "give the file of a training run")
     if sheet.flag("do_predict") and sheet.given("do_predict") and not sheet.flag("do_train"):
         sheet.refuse("do_predict", "the file only predicts and trains nothing", "give the file of a training run")
     left = asked.taken_out(sheet)

@@ -1,0 +1,140 @@
+"""Scripts in Python whose trainer, model or arguments go by another name, or come from elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
+
+TRAINS = """
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from trl import SFTConfig, SFTTrainer
+"""
+
+
+def test_a_class_that_is_imported_under_another_name() -> None:
+    text = """
+    from transformers import AutoModelForCausalLM
+    from trl import CPOConfig as Settings, CPOTrainer as Trainer
+    model = AutoModelForCausalLM.from_pretrained("gpt2")
+    trainer = Trainer(model=model, args=Settings(per_device_train_batch_size=2, bf16=True), train_dataset=rows)
+    """
+    assert job(text, "own.py")["loss"] == "cpo"
+
+
+BY_BRANCH = """
+import argparse
+from transformers import AutoModelForCausalLM
+parser = argparse.ArgumentParser()
+parser.add_argument("--kind", default="sft")
+parser.add_argument("--batch_of_one", type=int, default=4)
+args = parser.parse_args()
+if args.kind == "dpo":
+    from trl import DPOTrainer as Trainer
+    from trl import DPOConfig as Settings
+else:
+    from trl import SFTTrainer as Trainer
+    from trl import SFTConfig as Settings
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+trainer = Trainer(model=model, args=Settings(per_device_train_batch_size=args.batch_of_one), train_dataset=rows)
+"""
+
+
+@pytest.mark.parametrize(("command", "loss"), [("", None), ("--kind dpo", "dpo")])
+def test_the_branch_that_a_command_takes_says_which_class_it_is(tmp_path, command: str, loss: str | None) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.py").write_text(BY_BRANCH)
+    (tmp_path / "run.sh").write_text(f"python own.py --batch_of 3 {command}\n")  # argparse takes the beginning
+    found = read_files([str(tmp_path / "run.sh")], Wanted()).job
+    assert (found.get("loss"), found["micro_batch_size"]) == (loss, 3)
+
+
+def test_arguments_without_a_name() -> None:
+    text = TRAINS + (
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+        "args = TrainingArguments(per_device_train_batch_size=3)\n"
+        "trainer = Trainer(model, args, train_dataset=rows)\n"
+    )
+    assert job(text, "own.py")["micro_batch_size"] == 3
+
+
+def test_a_model_of_another_function_is_another_model() -> None:
+    text = TRAINS + (
+        "def main():\n"
+        "    own = BitsAndBytesConfig(load_in_4bit=True)\n"
+        '    model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config=own)\n'
+        "    trainer = Trainer(model=model, args=TrainingArguments(bf16=True), train_dataset=rows)\n"
+        "main()\n"
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+    )
+    assert job(text, "own.py")["quantization"] == "nf4"
+
+
+def test_how_weights_are_quantized_may_stand_beside_it() -> None:
+    how = 'load_in_4bit=True, bnb_4bit_use_double_quant=True, bnb_4bit_quant_type="nf4"'
+    text = TRAINS + (
+        f'model = AutoModelForCausalLM.from_pretrained("gpt2", {how})\n'
+        "trainer = Trainer(model=model, args=TrainingArguments(bf16=True), train_dataset=rows)\n"
+    )
+    assert job(text, "own.py")["quantization"] == "nf4-double"
+
+
+@pytest.mark.parametrize("made", ["self.model", "load_with_adapters(config)", "tools.ready_model()"])
+def test_a_model_that_comes_ready_made_may_have_an_adapter(made: str) -> None:
+    text = (
+        TRAINS + f"model = {made}\ntrainer = SFTTrainer(model=model, args=SFTConfig(bf16=True), train_dataset=rows)\n"
+    )
+    found = meant(text, "own.py")
+    assert {"model", "adapter.kind"} <= found.open.keys()
+    assert "--adapter null" in found.open["adapter.kind"]
+    wrapped = text.replace("bf16=True)", "bf16=True), peft_config=LoraConfig(r=4)")
+    assert "adapter.kind" not in meant(wrapped, "own.py").open
+
+
+def test_a_model_of_a_class_is_asked_for_and_no_adapter() -> None:
+    text = (
+        TRAINS + "model = OwnModel(config)\ntrainer = Trainer(model=model, args=TrainingArguments(), train_dataset=x)\n"
+    )
+    assert "adapter.kind" not in meant(text, "own.py").open
+
+
+SOUND = """
+from transformers import Trainer, TrainingArguments, {kind}
+model = {kind}.from_pretrained("{name}")
+{freezes}
+trainer = Trainer(model=model, args=TrainingArguments(fp16=True), train_dataset=rows)
+"""
+
+
+def test_models_of_sound_and_of_translations() -> None:
+    frozen = "model.freeze_feature_encoder()"
+    text = SOUND.format(kind="Wav2Vec2ForCTC", name="facebook/wav2vec2-base", freezes=frozen)
+    holds(job(text, "own.py"), model="wav2vec2-base", frozen=["feature_extractor"])
+    assert "frozen" not in job(text.replace(frozen, ""), "own.py")
+    text = SOUND.format(kind="MarianMTModel", name="Helsinki-NLP/opus-mt-en-de", freezes="")
+    assert job(text, "own.py")["model"] == "opus-mt-en-de"
+
+
+def test_a_branch_that_is_not_taken_adds_nothing() -> None:
+    text = TRAINS + (
+        "words = {'per_device_train_batch_size': 2}\n"
+        "if torch.cuda.is_available() and torch.cuda.is_bf16_supported():\n    words['bf16'] = True\n"
+        "else:\n    words['fp16'] = torch.cuda.is_available()\n"
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+        "trainer = Trainer(model=model, args=TrainingArguments(**words), train_dataset=rows)\n"
+    )
+    assert job(text, "own.py")["precision"] == "amp-bf16"
+
+
+def test_a_field_that_a_command_turns_off(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.py").write_text(
+        TRAINS + "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n"
+        "@dataclass\nclass Own:\n    gradient_checkpointing: bool = True\n"
+        "own = HfArgumentParser(Own).parse_args_into_dataclasses()[0]\n"
+        "settings = TrainingArguments(gradient_checkpointing=own.gradient_checkpointing, bf16=True)\n"
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+        "trainer = Trainer(model=model, args=settings, train_dataset=rows)\n"
+    )
+    (tmp_path / "run.sh").write_text("python own.py --no_gradient_checkpointing\n")
+    assert read_files([str(tmp_path / "run.sh")], Wanted()).job["activation_checkpointing"] == "none"
