@@ -403,3 +403,11 @@ def test_words_of_peft_in_a_flat_file_make_an_adapter() -> None:
 def test_commands_of_empty_variables_are_no_commands() -> None:
     with pytest.raises(InputError, match="no training program"):
         meant("$NOTHING\npip install axolotl\nexport $(grep -v x own | xargs)\n", "own.sh")
+
+
+@pytest.mark.parametrize(("step", "is_known"), [("scaler.step(optimizer)", True), ("wrapper.step()", False)])
+def test_a_train_py_that_steps_an_optimizer_of_its_own(tmp_path: Path, step: str, is_known: bool) -> None:
+    program = f"batch_size = 4\nexec(open('configurator.py').read())\nfor step in steps:\n    {step}\n"
+    config = "block_size = 64\nn_layer = 2\nn_head = 2\nn_embd = 32\nmax_iters = 10\nvocab_size = 512\n"
+    found = together(tmp_path, {"train.py": program, "own.py": config}, "own.py")
+    assert ("optimizer" in found.job, "optimizer" in found.open) == (is_known, not is_known)

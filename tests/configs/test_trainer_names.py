@@ -138,3 +138,41 @@ def test_a_field_that_a_command_turns_off(tmp_path) -> None:  # type: ignore[no-
     )
     (tmp_path / "run.sh").write_text("python own.py --no_gradient_checkpointing\n")
     assert read_files([str(tmp_path / "run.sh")], Wanted()).job["activation_checkpointing"] == "none"
+
+
+LENGTH = """
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+def rows_of(texts, longest):
+    def cut(row):
+        return tokenizer(row["text"], truncation=True, padding="max_length", max_length=longest)
+    return texts.map(cut)
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+trainer = Trainer(model=model, args=TrainingArguments(bf16=True), train_dataset=rows_of(texts, 320))
+"""
+
+
+def test_the_length_of_a_function_around_the_one_that_cuts() -> None:
+    assert job(LENGTH, "own.py")["sequence_length"] == 320
+
+
+def test_whether_a_reference_is_precomputed_may_be_known_to_the_caller_alone() -> None:
+    text = TRAINS + (
+        "from trl import DPOConfig, DPOTrainer\n"
+        'args = DPOConfig(precompute_ref_log_probs=settings.get("before", False))\n'
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+        "trainer = DPOTrainer(model=model, args=args, train_dataset=rows)\n"
+    )
+    found = meant(text, "own.py")
+    assert "dpo_reference" in found.open
+    assert "dpo_reference" not in found.job
+
+
+def test_widened_weights_are_in_fp32_where_nothing_is_cast() -> None:
+    text = TRAINS + (
+        "own = BitsAndBytesConfig(load_in_4bit=True)\n"
+        'model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config=own)\n'
+        "model = prepare_model_for_kbit_training(model)\n"
+        "settings = TrainingArguments(evaluation_strategy='no')\n"
+        "trainer = SFTTrainer(model=model, args=settings, train_dataset=rows, peft_config=LoraConfig(r=4))\n"
+    )
+    assert job(text, "own.py")["precision"] == "fp32"

@@ -287,9 +287,7 @@ class ScriptNames(NotedNames):
             line = getattr(node, "lineno", 0)
             before = [value for at, value in lines if at < line or within is not function]
             before = [value for value in before if not self.is_left_out(value)] or before
-            of_parameter = (
-                within is not None and within is function and len(before) == len(self._defaults(within, lines))
-            )
+            of_parameter = within is not None and len(before) == len(self._defaults(within, lines))
             if of_parameter and within is not None and (given := self._given(within, node.id)) is not None:
                 return given
             if before:

@@ -64,10 +64,11 @@ def job_of(
     `opened`: the settings of a file that they name, None where it is not there.
     """
     written = dict(written)
+    release = registry.release_of(program, wanted.version or program.release_of(written))
+    why = None if wanted.version else program.why_release(written)
     told, declared = written.pop(texts.NOTE, None), written.pop(texts.DECLARED, None)
     written.pop(texts.TRAINER, None)
-    release = registry.release_of(program, wanted.version or program.release_of(written))
-    aged = written.pop(texts.RELEASE, None)
+    written.pop(texts.RELEASE, None)
     known = Catalogue(wanted.profiles)
     sheet = Sheet(
         written,
@@ -85,9 +86,8 @@ def job_of(
     meaning = Meaning()
     if told is not None:
         meaning.note(told.value)
-    if aged is not None and wanted.version is None and program.release_of({texts.RELEASE: aged}) is not None:
-        gone = f"{aged.value.argument} is taken until {aged.value.since}"
-        meaning.note(f"{gone}: the defaults of {program.name} {release.version} hold (--engine-version names another)")
+    if why is not None:
+        meaning.note(f"{why}: the defaults of {program.name} {release.version} hold (--engine-version names another)")
     for again in dict.fromkeys(one.again for one in written.values() if one.again is not None):
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)

@@ -297,6 +297,9 @@ class Program(NamedTuple):
     release_of: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
     """The release that a file is of, where its keys tell."""
 
+    why_release: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
+    """What of its keys tells that release, where somebody may wonder."""
+
     prepared: Callable[[dict[str, Written]], dict[str, Written]] = lambda written: written
     """Its settings, of the forms in which its files have them."""
 

@@ -169,7 +169,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.job.pop("model", None)
         meaning.ask("model", other)
     _devices(sheet, meaning, program)
-    _optimizer(sheet, meaning)
+    _optimizer(sheet, meaning, program)
     precision = sheet.word("dtype", PRECISIONS)
     if precision:
         meaning.say("precision", precision, "dtype")
@@ -224,8 +224,19 @@ def _names_optimizer(sheet: Sheet, key: str) -> bool:
     return OF_OPTIMIZER.fullmatch(key) is not None and isinstance(sheet.written[key].value, str)
 
 
-def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
-    """Say AdamW, unless a setting that a program made from nanoGPT reads has the name of another optimizer."""
+_STEPS = re.compile(r"\b(scaler\.step\(\s*optimizer\b|optimizer\.step\()")
+_STEP = re.compile(r"(?m)^\s*(?P<call>[\w.]+\.step\([^)\n]*\))")
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning, program: str | None) -> None:
+    """Say AdamW, unless a program made from nanoGPT steps another optimizer, or reads a setting with the name of one.
+
+    `program`: the text of its `train.py`.
+    """
+    other = None if program is None or _STEPS.search(program) else _STEP.search(program)
+    if other is not None:
+        meaning.ask("optimizer", f"the train.py around the file steps by {other['call']} (--optimizer NAME)")
+        return
     for key in meaning.lacking:
         word = str(sheet.written[key].value).lower().replace("_", "-") if key in sheet.written else ""
         if word != "adamw" and (word in OPTIMIZERS or (word and _names_optimizer(sheet, key))):

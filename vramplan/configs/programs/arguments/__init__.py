@@ -191,6 +191,7 @@ PROGRAM = Program(
     read,
     recognising.recognise,
     recognising.release_of_trainer,
+    recognising.why_trainer,
     decides_precision=True,
 )
 
@@ -201,6 +202,7 @@ TRL = Program(
     read_trl,
     recognising.recognise_trl,
     recognising.release_of_trl,
+    recognising.why_trl,
     decides_precision=True,
     started=command.started,
 )

@@ -26,6 +26,7 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     "lora_bias": ("adapter.bias",),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_bnb_nested_quant"), ("quantization",)),
     "packing": ("packing",),
+    "precompute_ref_log_probs": ("dpo_reference",),
     "attn_implementation": ("attention",),
     "use_flash_attention_2": ("attention",),
     **dict.fromkeys(("deepspeed", "fsdp"), ("parallel.sharding", "parallel.fsdp_version")),

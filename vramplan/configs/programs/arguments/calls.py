@@ -217,7 +217,7 @@ class _Page(ModelPage):
         """Whether another module hands the trainer its model, which says nothing of an adapter."""
         words = self.names.given(run.trainer)
         node = words.get("model", run.trainer.args[0] if run.trainer.args else None)
-        if node is None or "peft_config" in words or isinstance(self.names.value(node), str):
+        if node is None or isinstance(self.names.value(node), str):
             return
         made = self.assigned_calls(node) if isinstance(node, ast.Name) else [node]
         own = [name_of(one).rpartition(".")[2] for one in made if isinstance(one, ast.Call)]
@@ -228,9 +228,9 @@ class _Page(ModelPage):
         """The release that the script is of; Unsloth's copies of the trainers take what those of TRL have no more."""
         words = self.names.given(run.trainer)
         arguments = {} if run.arguments is run.trainer else self.names.given(run.arguments)
-        age = age_of(words.keys(), arguments.keys(), trl=run.task is not None)
-        if age is not None and not run.own and "use_unsloth" not in self.written:
-            self.written[RELEASE] = Written(age, self.file, run.trainer.lineno)
+        plain = not run.own and "use_unsloth" not in self.written
+        age = age_of(words.keys(), arguments.keys(), trl=run.task is not None) if plain else None
+        self.written[RELEASE] = Written(age, self.file, run.trainer.lineno)
 
     def _freezes(self) -> None:
         """Whether the script says by itself which parameters are trained, of another model than a reference."""

@@ -70,6 +70,8 @@ def loaded_type(file: TrainingFile, *, quantized: bool) -> tuple[str | None, str
                 sheet.problem(key, f"{word!r} is not understood", "bfloat16, float16, float32 or auto")
                 return None, key
             return (None if word == "auto" else DTYPES[word]), key
+    if not file.is_trl and loads_fp32(sheet.release):  # of TRL's own scripts some name a type
+        return ("fp16" if quantized else "fp32"), "dtype"
     return None, "dtype"
 
 
@@ -114,6 +116,8 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     tf32 = sheet.flag("tf32")
     sharded = row in ("zero", "fsdp")
     widened = bool(sheet.flag(KBIT))  # whatever is not quantized, be it all of the model
+    if half is None and widened and str(sheet.get("dtype")) == UNSAID:
+        loaded = None  # nothing stays in the type that was loaded
     if half is None and loaded is None and not widened and str(sheet.get("dtype")) in (UNSAID, "auto"):
         shape = sheet.shape_of(sheet.text("model_name_or_path") or "")
         loaded = None if shape is None else shape.dtype  # nothing casts what is loaded

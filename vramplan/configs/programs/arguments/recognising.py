@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs.arguments import scripts
-from vramplan.configs.programs.arguments.ages import Age
+from vramplan.configs.programs.arguments.ages import Age, age_of
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_TRL
 from vramplan.configs.table import names
@@ -30,20 +30,42 @@ OF_TRLS_SCRIPTS = names("sft dpo kto grpo reward rloo sft.py dpo.py kto.py grpo.
 """What TRL's own scripts and the verbs of its console are called."""
 
 
-def release_of(keys: Mapping[str, Any], *, trl: bool) -> str | None:
-    """The release that a script is of."""
-    age: Age | None = getattr(keys.get(RELEASE), "value", None)
-    return None if age is None else age.trl if trl else age.transformers
+def age(keys: Mapping[str, Any], *, trl: bool) -> Age | None:
+    """What tells the release that a script is of, or the release of the parser that takes these arguments.
+
+    An argument that the script declares itself tells nothing. A file for TRL is judged by `evaluation_strategy` alone:
+    programs made from it have the others too.
+    """
+    of_script: Age | None = getattr(keys.get(RELEASE), "value", None)
+    if of_script is not None or RELEASE in keys:
+        return of_script
+    declared = getattr(keys.get("_declared"), "value", None) or {}
+    own = {key for key in keys if key not in declared}
+    return age_of((), own & {"evaluation_strategy"} if trl else own, trl=trl)
 
 
 def release_of_trl(keys: Mapping[str, Any]) -> str | None:
-    """The release of TRL that a script is of."""
-    return release_of(keys, trl=True)
+    """The release of TRL that a script or a file is of."""
+    found = age(keys, trl=True)
+    return None if found is None else found.trl
 
 
 def release_of_trainer(keys: Mapping[str, Any]) -> str | None:
-    """The release of Transformers that a script is of."""
-    return release_of(keys, trl=False)
+    """The release of Transformers that a script, a command or a file is of."""
+    found = age(keys, trl=False)
+    return None if found is None else found.transformers
+
+
+def why_trl(keys: Mapping[str, Any]) -> str | None:
+    """The argument that tells the release of TRL."""
+    found = age(keys, trl=True)
+    return None if found is None else f"{found.argument} is taken until {found.since}"
+
+
+def why_trainer(keys: Mapping[str, Any]) -> str | None:
+    """The argument that tells the release of Transformers."""
+    found = age(keys, trl=False)
+    return None if found is None or found.transformers is None else f"{found.argument} is taken until {found.since}"
 
 
 def is_of_others(keys: Mapping[str, Any]) -> bool:
