@@ -19,7 +19,7 @@ from typing import Any
 from vramplan.configs import data_files
 from vramplan.configs.constructed import COMPARED, Beside
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.noted_names import Function, NotedNames, as_parsed, name_of
+from vramplan.configs.noted_names import Function, NotedNames, name_of
 from vramplan.configs.shell.numbers import CALCULATED, MAX_NUMBER
 from vramplan.errors import InputError
 
@@ -47,8 +47,7 @@ CAST: dict[str, Callable[[Any], Any]] = {
     "sorted": sorted,
 }
 STARTERS = ("fire.Fire", "Fire")
-OF_CLASSES = "HfArgumentParser"
-"""What fills data classes from a command."""
+"""What calls a function with the arguments of a command."""
 
 OF_ITS_CLASSES = re.compile(r"HfArgumentParser|TrlParser|parse_args_into_dataclasses")
 """What a script calls that parses the command line for data classes: no options of a module beside it."""
@@ -87,63 +86,6 @@ class ScriptNames(NotedNames):
     def is_left_out(self, node: ast.AST) -> bool:
         """Whether a node stands in a branch that is not taken, by a test that the text decides."""
         return any(bool(value) is not holds for value, holds in self.tests_of(node, self.value))
-
-    def handed(self, values: Mapping[str, Any]) -> set[str]:
-        """Take the arguments of a command for the options of the script; those that it does not take.
-
-        They are options of `argparse`, fields of the one data class that a parser makes, or parameters of the one
-        function that Fire calls.
-        """
-        left = set(values)
-        if any(data_files.of_hydra(function) for function in self.functions.values()):
-            self.changes = {key: item for key, item in values.items() if key in data_files.OF_HYDRAS_COMMAND}
-            changed = {key: item for key, item in values.items() if key not in self.changes and self._is_set(key)}
-            left -= self.changes.keys() | changed.keys()
-            self.changes |= changed
-        for name in [one for one in left if one.startswith("no_") and values[one] is True and not self._is_field(one)]:
-            on = name.removeprefix("no_")  # HfArgumentParser has it for each switch that is on by default
-            if self._is_field(on):
-                next(fields for fields in self.fields.values() if on in fields)[on] = ast.Constant(False)
-                left.discard(name)
-        for name in [one for one in left if self._is_field(one)]:
-            fields = next(fields for fields in self.fields.values() if name in fields)
-            fields[name] = ast.Constant(as_parsed(values[name], ast.Call(fields[name], [], [])))
-            left.discard(name)
-        for name in list(left):
-            full = [one for one in self.options if one == name or one.startswith(name)]  # argparse takes the beginning
-            if name in full or len(full) == 1:
-                key, option = self.options[name if name in full else full[0]]
-                self.arguments[key] = ast.Constant(as_parsed(values[name], option))
-                left.discard(name)
-        for call in self.calls():
-            function = self.functions.get(ast.unparse(call.args[0])) if call.args else None
-            if name_of(call) not in STARTERS or function is None:
-                continue
-            for one in (*function.args.args, *function.args.kwonlyargs):
-                if one.arg in left:
-                    constant = ast.Constant(as_parsed(values[one.arg], call))
-                    told = self.assigned.setdefault((function, one.arg), [])
-                    told[:1] = [(function.lineno, ast.copy_location(constant, one))]
-                    left.discard(one.arg)
-        return left
-
-    def _is_set(self, key: str) -> bool:
-        """Whether the file of Hydra has a setting, which a command then changes."""
-        for function in self.functions.values():
-            filled = data_files.of_hydra(function)
-            found: Any = self.value(filled[1]) if filled is not None else None
-            for part in key.split("."):
-                found = found.get(part, UNKNOWN) if isinstance(found, Mapping) else UNKNOWN
-            if filled is not None and found is not UNKNOWN:
-                return True
-        return False
-
-    def _is_field(self, name: str) -> bool:
-        """Whether an argument is a field of one data class of the script, and of no library's, that a parser fills."""
-        made = [call for call in self.calls() if name_of(call).rpartition(".")[2] == OF_CLASSES]
-        parsed = {ast.unparse(one) for call in made for part in call.args for one in ast.walk(part)}
-        holding = [kind for kind, fields in self.fields.items() if name in fields and kind in parsed]
-        return len(holding) == 1
 
     def given(self, call: ast.Call) -> dict[str, ast.expr]:
         """The keyword arguments of a call, with those of a dictionary that it is handed: `Trainer(**words)`."""

@@ -44,7 +44,7 @@ WITHOUT_EFFECT = names(
     activation_checkpoint.determinism_check activation_checkpoint.debug activation_checkpoint.early_stop
     activation_checkpoint.visualize_memory_budget_pareto parallelism.context_parallel_load_balancer
     parallelism.pipeline_parallel_schedule_csv compile.backend model.tokenizer_type quantize.linear.float8.emulate
-    quantize.linear.float8.filter_fqns quantize.linear.mx.filter_fqns
+    quantize.linear.float8.filter_fqns quantize.linear.mx.filter_fqns float8.filter_fqns
     parallelism.pipeline_parallel_expert_parallel_overlap training.checkpoint_* training.warmup_pct
     """
 )

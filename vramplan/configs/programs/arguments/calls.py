@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from vramplan.configs.constructed import Beside
 from vramplan.configs.evaluated import ASKS_FOR_BF16, ScriptNames
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.handed import handed
 from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments.ages import age_of
 from vramplan.configs.programs.arguments.keys import (
@@ -113,7 +114,7 @@ def from_python(
     if "Trainer" not in text:
         return None
     names = ScriptNames(text, file, beside)
-    left = names.handed({key: item.value for key, item in (given or {}).items()})
+    left = handed(names, {key: item.value for key, item in (given or {}).items()})
     run = _run(names, file, wanted)
     if run is None:
         return None
