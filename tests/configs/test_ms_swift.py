@@ -143,6 +143,10 @@ def test_the_record_of_a_run() -> None:
         "loss_scale": "default",
         "global_world_size": 2,
         "model_info": "ModelInfo(...)",
+        "template_meta": "TemplateMeta(...)",
+        "swift_version": "4.1.0",
+        "adapter_length": 128,  # of kinds of adapters that it has not
+        "reft_rank": 4,
         "rank": 0,
     }
     found = job(json.dumps(kept), "args.json")

@@ -411,3 +411,9 @@ def test_a_train_py_that_steps_an_optimizer_of_its_own(tmp_path: Path, step: str
     config = "block_size = 64\nn_layer = 2\nn_head = 2\nn_embd = 32\nmax_iters = 10\nvocab_size = 512\n"
     found = together(tmp_path, {"train.py": program, "own.py": config}, "own.py")
     assert ("optimizer" in found.job, "optimizer" in found.open) == (is_known, not is_known)
+
+
+def test_the_name_of_the_argument_in_its_place_is_no_model() -> None:
+    text = "python own.py --model_name_or_path model_name_or_path --per_device_train_batch_size 2 --max_length 64\n"
+    found = meant(text, "own.sh")
+    assert ("model" in found.job, "model" in found.open) == (False, True)

@@ -7,6 +7,7 @@ import pytest
 from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
 
 TRAINS = """
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
@@ -176,3 +177,68 @@ def test_widened_weights_are_in_fp32_where_nothing_is_cast() -> None:
         "trainer = SFTTrainer(model=model, args=settings, train_dataset=rows, peft_config=LoraConfig(r=4))\n"
     )
     assert job(text, "own.py")["precision"] == "fp32"
+
+
+HANDED = """
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from copy import deepcopy
+usual = {{"per_device_train_batch_size": 3, "gradient_accumulation_steps": 5}}
+{words}
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+trainer = Trainer(model=model, args=TrainingArguments(bf16=True, **words), train_dataset=rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "batch"),
+    [
+        ("words = dict(usual)", 3),
+        ("words = dict(usual, per_device_train_batch_size=7)", 7),
+        ("words = usual.copy()", 3),
+        ("words = deepcopy(usual)", 3),
+        ("words = {**usual, 'per_device_train_batch_size': 7}", 7),
+        ("words = usual | {'per_device_train_batch_size': 7}", 7),
+        ("words = dict(usual)\nwords.update({'per_device_train_batch_size': 7})", 7),
+        ("words = dict(usual)\nwords.update(per_device_train_batch_size=7)", 7),
+        ("words = dict(usual)\nif None:\n    words.update(per_device_train_batch_size=7)", 3),
+    ],
+)
+def test_a_copy_of_a_dictionary_has_its_items(words: str, batch: int) -> None:
+    holds(job(HANDED.format(words=words), "own.py"), micro_batch_size=batch, gradient_accumulation_steps=5)
+
+
+@pytest.mark.parametrize("words", ["words = dict(elsewhere)", "words = {**elsewhere}", "words = elsewhere.copy()"])
+def test_a_copy_of_what_nobody_knows_is_asked_for(words: str) -> None:
+    found = meant(HANDED.format(words=words), "own.py")
+    assert {"micro_batch_size", "gradient_accumulation_steps", "optimizer"} <= found.open.keys()
+
+
+def test_a_name_that_the_trainer_loads_is_no_model_made_elsewhere() -> None:
+    text = TRAINS + "trainer = SFTTrainer(model=args.model_name, args=SFTConfig(bf16=True), train_dataset=rows)\n"
+    assert "adapter.kind" not in meant(text, "own.py").open
+
+
+def test_an_adapter_around_a_model_by_its_class() -> None:
+    text = TRAINS + (
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+        "model = PeftModel(model, peft_config=LoraConfig(r=4))\n"
+        "trainer = Trainer(model=model, args=TrainingArguments(bf16=True), train_dataset=rows)\n"
+    )
+    assert job(text, "own.py")["adapter.rank"] == 4
+
+
+def test_arguments_that_a_file_of_json_has_are_not_in_the_script() -> None:
+    text = TRAINS + (
+        "parser = HfArgumentParser((Own, TrainingArguments))\n"
+        "own, settings = parser.parse_json_file('own.json')\n"
+        "trainer = Trainer(model=model, args=settings, train_dataset=rows)\n"
+    )
+    with pytest.raises(InputError, match="from its command line"):
+        meant(text, "own.py")
+
+
+@pytest.mark.parametrize(("file", "asked"), [("dpo.yaml", True), ("own_orpo_run.yaml", True), ("sft.yaml", False)])
+def test_a_file_that_is_named_after_a_trainer_of_trl(file: str, asked: bool) -> None:
+    text = "model_name_or_path: gpt2\nper_device_train_batch_size: 2\nnum_train_epochs: 1\nsave_strategy: steps\n"
+    found = meant(text, file)
+    assert (found.program, "loss" in found.open) == ("training-arguments", asked)

@@ -32,7 +32,10 @@ UNKNOWN = "**"
 """Among the keyword arguments of a call: a dictionary that only the run knows."""
 
 CAPABILITY = "get_device_capability"  # compared with 8: Ampere or newer
-PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
+PARSED = (
+    *("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config"),
+    *("parse_json_file", "parse_yaml_file", "parse_dict"),
+)
 PARSER = re.compile(r"(?i)pars|get_args")
 """In the name of a function that reads the command line."""
 
@@ -93,27 +96,50 @@ class ScriptNames(NotedNames):
         for word in call.keywords:
             if word.arg is not None:
                 found[word.arg] = word.value
-                continue
-            below = self._behind(word.value)
-            if isinstance(below, ast.Dict):
-                pairs = zip(below.keys, below.values, strict=True)
-                found |= {str(key.value): item for key, item in pairs if isinstance(key, ast.Constant)}
-            elif isinstance(below, ast.Call) and name_of(below) == "dict":
-                found |= self.given(below)
-            elif isinstance(kept := self.value(word.value), Mapping):  # of a file
-                found |= {
-                    str(key): ast.copy_location(ast.Constant(item), word.value)
-                    for key, item in kept.items()
-                    if not isinstance(item, NotConstant)
-                }
-            elif (handed := self._handed_on(below)) is not None:
-                found |= self.given(ast.Call(call.func, [], [ast.keyword(None, handed)]))
-            elif (further := self._further(word.value)) is not None:
-                found |= further
             else:
-                found[UNKNOWN] = word.value
-            if isinstance(word.value, ast.Name):
-                found |= self._items_put(word.value)
+                found |= self._spread(word.value, call)
+        return found
+
+    def _spread(self, node: ast.expr, call: ast.Call) -> dict[str, ast.expr]:
+        """The items of `**node` in a call, UNKNOWN among them where only the run knows them."""
+        below = self._behind(node)
+        found: dict[str, ast.expr] = {}
+        copied = _copied(below)
+        if isinstance(below, ast.Dict):
+            for key, item in zip(below.keys, below.values, strict=True):
+                found |= self._spread(item, call) if key is None else {}
+                if isinstance(key, ast.Constant):
+                    found[str(key.value)] = item
+        elif copied is not None:
+            found |= self._spread(copied, call)
+        elif isinstance(below, ast.BinOp) and isinstance(below.op, ast.BitOr):
+            found |= self._spread(below.left, call) | self._spread(below.right, call)
+        elif isinstance(kept := self.value(node), Mapping):  # of a file
+            found |= {
+                str(key): ast.copy_location(ast.Constant(item), node)
+                for key, item in kept.items()
+                if not isinstance(item, NotConstant)
+            }
+        elif (handed := self._handed_on(below)) is not None:
+            found |= self._spread(handed, call)
+        elif (further := self._further(node)) is not None:
+            found |= further
+        elif not (isinstance(below, ast.Call) and name_of(below) == "dict"):
+            found[UNKNOWN] = node
+        if isinstance(below, ast.Call) and name_of(below) == "dict":
+            found |= self.given(below)
+        if isinstance(node, ast.Name):
+            found |= self._updates(node, call) | self._items_put(node)
+        return found
+
+    def _updates(self, node: ast.Name, call: ast.Call) -> dict[str, ast.expr]:
+        """What `words.update(...)` puts into a dictionary before a call, but for branches that are not taken."""
+        found: dict[str, ast.expr] = {}
+        for one in self.called.get(f"{node.id}.update", []):
+            if self.owner.get(one) is self.owner.get(node) and one.lineno < call.lineno and not self.is_left_out(one):
+                for item in one.args:
+                    found |= self._spread(item, call)
+                found |= self.given(one)
         return found
 
     def _further(self, node: ast.expr) -> dict[str, ast.expr] | None:
@@ -452,3 +478,13 @@ def _sieved(node: ast.DictComp) -> ast.expr | None:
 
 def _part(node: ast.expr) -> ast.expr:
     return node.value if isinstance(node, ast.FormattedValue) else node
+
+
+def _copied(node: ast.expr | None) -> ast.expr | None:
+    """The dictionary that another is a copy of: `dict(words)`, `words.copy()` and `deepcopy(words)`."""
+    if not isinstance(node, ast.Call):
+        return None
+    name = name_of(node)
+    if name in ("dict", "copy", "deepcopy", "copy.copy", "copy.deepcopy") and len(node.args) == 1:
+        return node.args[0]
+    return node.func.value if isinstance(node.func, ast.Attribute) and name.endswith(".copy") else None

@@ -17,7 +17,7 @@ _ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
 
 _ON_ANOTHER_MACHINE = re.compile(
     r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path[/_]to\b|(your|my)[_-]|.*/.*/|<"
-    r"|((base|pretrained)[_-])?(model|checkpoint|ckpt)[_-](path|name|dir|id)$"
+    r"|((base|pretrained)[_-])?(model|checkpoint|ckpt)[_-](path|name|dir|id)([_-]or[_-]path)?$"
     r"|[A-Z][A-Z_]{3,}$|(placeholder|todo|changeme|x{3,})$|\{[\w ]+\}$"
 )
 """How a folder begins, or a name that is to be filled in; a name on the hub has one slash."""

@@ -10,6 +10,7 @@ tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from vramplan.configs.programs import trainer
@@ -43,6 +44,10 @@ def read_trl(sheet: Sheet, meaning: Meaning) -> None:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of TrainingArguments, with the keys of the example scripts."""
     read_file(TrainingFile(sheet, meaning, is_trl=False))
+    named = next((os.path.basename(item.file) for item in sheet.written.values() if item.file), "")
+    task = None if sheet.refused or "program" in sheet else losses.OF_FILES.search(named)
+    if task is not None and "loss" not in meaning.job.keys() | meaning.open.keys():
+        meaning.ask("loss", f"{named} may be of a trainer of TRL (--loss {task['task']}, or --loss standard)")
 
 
 def read_file(file: TrainingFile) -> None:

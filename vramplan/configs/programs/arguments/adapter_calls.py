@@ -26,6 +26,12 @@ OWN_ADAPTERS = re.compile(
 OF_A_COPY = re.compile(r"(\w+\.)*Peft\w*\.from_pretrained_\w+")
 """What a copy of PEFT has, and PEFT itself has not."""
 
+WRAPS = (
+    *("get_peft_model", "PeftModel", "PeftModelForCausalLM", "PeftModelForSeq2SeqLM"),
+    "PeftModelForSequenceClassification",
+)
+"""What puts an adapter of PEFT around a model: its function, and its classes."""
+
 PEFT = "peft"
 
 KNOWN = f"those of LoraConfig, {', '.join(peft_kinds.BY_NAME)} are"
@@ -67,7 +73,7 @@ class AdapterPage(ScriptPage):
                 self.put("gradient_checkpointing_kwargs.offload", True, wrapped)
             return
         given = self.names.given(trainer)
-        wraps = next((call for call in calls if name_of(call).rpartition(".")[2] == "get_peft_model"), None)
+        wraps = next((call for call in calls if name_of(call).rpartition(".")[2] in WRAPS), None)
         used = "peft_config" in given or wraps is not None
         config = next((call for call in calls if name_of(call).rpartition(".")[2] == "LoraConfig"), None)
         loaded = None if config is not None and used else loaded_adapters.trained(self.names, calls, trainer)

@@ -87,6 +87,9 @@ LENGTHS = ("max_length", "max_seq_length", "model_max_length", "block_size")
 PREFERENCES = re.compile(r"(DPO|KTO|ORPO|CPO|SimPO|RRHF|Reward|Preference|Pairwise)(?![a-z])")
 """In the name of somebody's own trainer: it compares answers."""
 
+NAMED = re.compile(r"(name|path|repo|id|dir)$")
+"""How an argument ends that is the name of a model, which a trainer of TRL loads."""
+
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
 
@@ -218,7 +221,8 @@ class _Page(ModelPage):
         """Whether another module hands the trainer its model, which says nothing of an adapter."""
         words = self.names.given(run.trainer)
         node = words.get("model", run.trainer.args[0] if run.trainer.args else None)
-        if node is None or isinstance(self.names.value(node), str):
+        named = isinstance(node, ast.Attribute) and NAMED.search(node.attr)
+        if node is None or named or isinstance(self.names.value(node), str):
             return
         made = self.assigned_calls(node) if isinstance(node, ast.Name) else [node]
         own = [name_of(one).rpartition(".")[2] for one in made if isinstance(one, ast.Call)]

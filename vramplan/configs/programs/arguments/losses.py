@@ -30,6 +30,9 @@ OTHERS = ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", GKD, "online_dp
 OF_UNSLOTH = (SFT,)
 """What is counted with Unsloth's own kernels."""
 
+OF_FILES = re.compile(r"(^|[_-])(?P<task>dpo|kto|orpo|cpo|simpo|grpo|reward)([_-][^/]*)?\.(ya?ml|json)$")
+"""What files of arguments are called that a script hands to a trainer of TRL."""
+
 OF_DPO = ("loss_type", "precompute_ref_log_probs", "rpo_alpha")
 """Keys that DPO's configuration alone has, of those by which it is known."""
 

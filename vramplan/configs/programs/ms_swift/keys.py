@@ -76,9 +76,10 @@ OF_A_RECORD = names(
     """
     rank local_world_size model_suffix model_info model_meta model_dir hub training_args _val_dataset_exists
     evaluation_strategy logging_first_step logging_dir config_file _n_gpu distributed_state cached_setup_devices
+    swift_version template_meta adapter_act adapter_length reft_*
     """
 )
-"""Of `args.json`, where everything stands that a run had in hand."""
+"""Of `args.json`, where everything stands that a run had in hand, be it of adapters that it did not have."""
 
 OF_SAMPLING = names(
     """
