@@ -9,7 +9,6 @@ import pytest
 
 from tests.cli.running import run
 from tests.configs.meant import holds, job, meant, together
-from vramplan.configs import shell
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
@@ -366,24 +365,6 @@ def test_a_norm_below_zero_clips_nothing() -> None:
     assert job(text, "own.sh")["max_gradient_norm"] is None
 
 
-def test_a_blank_to_fill_in_is_no_file_to_read_from() -> None:
-    text = (
-        'options=" --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 2 \\\n'
-        '  --max-position-embeddings 64 --save <PATH TO CHECKPOINTS> --fp16 "\n'
-        'sh -c "python pretrain_gpt.py $options"\n'
-    )
-    assert job(text, "own.sh")["precision"] == "mixed-fp16"
-
-
-def test_options_of_slurm_may_share_a_line() -> None:
-    text = (
-        "#!/bin/bash\n#SBATCH <OPTIONS> --nodes=4 --exclusive --ntasks-per-node=8\n"
-        "srun python own_train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --nodes $SLURM_NNODES "
-        "--run_name of_$SLURM_NTASKS\n"
-    )
-    assert shell.read(text).arguments[-1].text == "of_32"
-
-
 def test_a_file_of_llama_factory_that_only_answers_trains_nothing() -> None:
     text = "model_name_or_path: gpt2\nadapter_name_or_path: saves/own\ntemplate: qwen\nfinetuning_type: lora\n"
     with pytest.raises(InputError, match="trains nothing"):
@@ -398,11 +379,6 @@ def test_words_of_peft_in_a_flat_file_make_an_adapter() -> None:
     assert "adapter.kind" not in job(
         text + "lora_r: 4\nlora_target_modules: [c_attn]\n", "own.yaml"
     )  # without use_peft
-
-
-def test_commands_of_empty_variables_are_no_commands() -> None:
-    with pytest.raises(InputError, match="no training program"):
-        meant("$NOTHING\npip install axolotl\nexport $(grep -v x own | xargs)\n", "own.sh")
 
 
 @pytest.mark.parametrize(("step", "is_known"), [("scaler.step(optimizer)", True), ("wrapper.step()", False)])

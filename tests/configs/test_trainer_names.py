@@ -242,3 +242,41 @@ def test_a_file_that_is_named_after_a_trainer_of_trl(file: str, asked: bool) -> 
     text = "model_name_or_path: gpt2\nper_device_train_batch_size: 2\nnum_train_epochs: 1\nsave_strategy: steps\n"
     found = meant(text, file)
     assert (found.program, "loss" in found.open) == ("training-arguments", asked)
+
+
+TWO = (
+    TRAINS
+    + """
+def unused():
+    Trainer(model="gpt2", args=TrainingArguments(per_device_train_batch_size=7), train_dataset=rows, tokenizer=words)
+
+def main():
+    Trainer(model="gpt2", args={settings}, train_dataset=rows)
+
+if __name__ == "__main__":
+    main()
+"""
+)
+
+
+def test_a_trainer_of_a_function_that_nothing_calls_is_passed_over(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    assert job(TWO.replace("{settings}", "TrainingArguments(bf16=True)"), "own.py")["micro_batch_size"] == 8
+    parsed = TWO.replace("{settings}", "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()[0]")
+    (tmp_path / "own.py").write_text(parsed)
+    (tmp_path / "run.sh").write_text("python own.py --model_name_or_path gpt2 --per_device_train_batch_size 3\n")
+    assert read_files([str(tmp_path / "run.sh")], Wanted()).job["micro_batch_size"] == 3
+    assert job(parsed.replace("    main()\n", "    pass\n"), "own.py")["micro_batch_size"] == 7
+
+
+def test_a_folder_of_windows_is_no_name_on_the_hub() -> None:
+    text = TRAINS + "model = AutoModelForCausalLM.from_pretrained(r'C:\\own\\gpt2-medium-7')\n"
+    text += "trainer = Trainer(model=model, args=TrainingArguments(bf16=True), train_dataset=rows)\n"
+    assert "is a folder of the machine" in meant(text, "own.py").open["model"]
+
+
+def test_two_names_of_one_setting_may_say_the_same() -> None:
+    text = "model_name_or_path: gpt2\nmax_length: 64\nbf16: true\nuse_peft: false\ngradient_checkpointing: true\n"
+    text += "gradient_checkpointing_use_reentrant: {first}\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n"
+    assert job(text.format(first="false"), "sft.yaml")["activation_checkpointing"] == "full"
+    with pytest.raises(InputError, match="gradient_checkpointing_use_reentrant"):
+        meant(text.format(first="true"), "sft.yaml")

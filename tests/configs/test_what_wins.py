@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.configs.meant import holds, job
+from tests.configs.meant import holds, job, meant
+from vramplan.configs import shell
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
 from vramplan.results.reading import ReadJob
 
 pytestmark = pytest.mark.contract
@@ -89,3 +91,32 @@ def test_a_script_that_another_one_calls_may_shift_its_arguments(tmp_path: Path)
     own = f'M=$1\nshift\ntorchrun --nproc_per_node 2 sft.py --model_name_or_path $M {words} "$@"\n'
     found = _read(tmp_path, own__sh=own, run__sh="bash own.sh gpt2 --gradient_accumulation_steps 4\n")
     assert (found.job["model"], found.job["gradient_accumulation_steps"]) == ("gpt2", 4)
+
+
+def test_a_blank_to_fill_in_is_no_file_to_read_from() -> None:
+    text = (
+        'options=" --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 2 \\\n'
+        '  --max-position-embeddings 64 --save <PATH TO CHECKPOINTS> --fp16 "\n'
+        'sh -c "python pretrain_gpt.py $options"\n'
+    )
+    assert job(text, "own.sh")["precision"] == "mixed-fp16"
+
+
+def test_options_of_slurm_may_share_a_line() -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH <OPTIONS> --nodes=4 --exclusive --ntasks-per-node=8\n"
+        "srun python own_train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --nodes $SLURM_NNODES "
+        "--run_name of_$SLURM_NTASKS\n"
+    )
+    assert shell.read(text).arguments[-1].text == "of_32"
+
+
+def test_commands_of_empty_variables_are_no_commands() -> None:
+    with pytest.raises(InputError, match="no training program"):
+        meant("$NOTHING\npip install axolotl\nexport $(grep -v x own | xargs)\n", "own.sh")
+
+
+@pytest.mark.parametrize(("words", "told"), [('--bf16 "$@"', True), ("--bf16 $*", True), ("--bf16 true", False)])
+def test_arguments_that_the_caller_hands_on_are_told_of(words: str, told: bool) -> None:
+    text = f"python own.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --max_length 64 {words}\n"
+    assert any("hands on the arguments" in note for note in meant(text, "run.sh").notes) is told

@@ -170,6 +170,12 @@ def other_runs(script: shell.Script) -> str | None:
     return f"the script also starts {starts}; the command of line {line} is read"
 
 
+def handed_on(script: shell.Script) -> str | None:
+    """What to say of a script that hands on the arguments it is called with, None where it does not."""
+    has = any(name[:1] in ("@", "*") for word in script.arguments for name in shell.unknowns(word.text))
+    return "it hands on the arguments that it is called with, which are taken as none" if has else None
+
+
 STARTED_BY_SRUN = names("torchrun deepspeed accelerate")
 
 

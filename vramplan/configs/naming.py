@@ -16,7 +16,7 @@ _ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
 """Of a name that says how many parameters there are: what is shorter still may be another model's."""
 
 _ON_ANOTHER_MACHINE = re.compile(
-    r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path[/_]to\b|(your|my)[_-]|.*/.*/|<"
+    r"\.{0,2}/|~|[A-Za-z]:[\\/]|\$|path[/_]to\b|(your|my)[_-]|.*/.*/|<"
     r"|((base|pretrained)[_-])?(model|checkpoint|ckpt)[_-](path|name|dir|id)([_-]or[_-]path)?$"
     r"|[A-Z][A-Z_]{3,}$|(placeholder|todo|changeme|x{3,})$|\{[\w ]+\}$"
 )

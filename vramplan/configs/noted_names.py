@@ -43,6 +43,12 @@ class NotedNames:
         found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
+    def is_mentioned(self, function: Function | None) -> bool:
+        """Whether the text has the name of a function beside its head, without which the script does not call it."""
+        found = ast.walk(self.tree)
+        named = (one.id if isinstance(one, ast.Name) else getattr(one, "attr", None) for one in found)
+        return function is None or function.name in named
+
     def tests_of(self, node: ast.AST, value: Callable[[ast.expr], Any]) -> Iterator[tuple[Any, bool]]:
         """What the tests around a node are, as far as the text decides them, each with whether it has to hold."""
         for test, holds in self.guards.get(node, ()):

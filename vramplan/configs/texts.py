@@ -104,7 +104,8 @@ def settings(text: str, file: str) -> dict[str, Written]:
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
         branches = supposed(script.supposed) if script.supposed else None
-        others = "; ".join(filter(None, [*looped(script.loops), branches, command.other_runs(script)])) or None
+        told_of = [*looped(script.loops), branches, command.other_runs(script), command.handed_on(script)]
+        others = "; ".join(filter(None, told_of)) or None
         if others is not None:
             before = written.pop(NOTE, None)
             written[NOTE] = Written(others if before is None else f"{before.value}; {others}", file)

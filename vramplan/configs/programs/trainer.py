@@ -297,6 +297,8 @@ def renamed(sheet: Sheet, names: Mapping[str, str]) -> None:
     for key, name in names.items():
         if key in sheet.written and name not in sheet.written:
             sheet.written[name] = sheet.written.pop(key)
+        elif key in sheet.written and str(sheet.written[key].value) == str(sheet.written[name].value):
+            sheet.taken.add(key)
 
 
 def limit_of_gathers(sheet: Sheet, meaning: Meaning, value: Any) -> None:

@@ -135,12 +135,16 @@ def from_python(
 
 
 def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
+    """The trainer that is constructed where the script comes by, else one of a function that it does not call."""
+    calls = [call for call in names.calls() if wanted is None or getattr(names.owner[call], "name", None) == wanted]
+    reached = [call for call in calls if names.is_mentioned(names.owner[call])]
+    return _run_of(names, file, reached) or _run_of(names, file, calls)
+
+
+def _run_of(names: ScriptNames, file: str, calls: list[ast.Call]) -> _Run | None:
     classes = {node.name: node for node in ast.walk(names.tree) if isinstance(node, ast.ClassDef)}
     from_command = None
-    for call in names.calls():
-        function = names.owner.get(call)
-        if wanted is not None and (function is None or function.name != wanted):
-            continue
+    for call in calls:
         short = _class_of(names, call)
         bases = [ast.unparse(base).rpartition(".")[2] for base in classes[short].bases] if short in classes else []
         kind = next((name for name in (short, *bases) if name in TRAINERS or name in PLAIN), None)
