@@ -280,3 +280,35 @@ def test_two_names_of_one_setting_may_say_the_same() -> None:
     assert job(text.format(first="false"), "sft.yaml")["activation_checkpointing"] == "full"
     with pytest.raises(InputError, match="gradient_checkpointing_use_reentrant"):
         meant(text.format(first="true"), "sft.yaml")
+
+
+CHOOSES = """
+from dataclasses import dataclass
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+
+@dataclass
+class Own:
+    model_name_or_path: str = "gpt2"
+    use_lora: bool = False
+
+def chosen(model):
+    if model.config.n_layer > 2:
+        return ["c_attn"]
+    return ["c_attn", "c_proj"]
+
+own, settings = HfArgumentParser((Own, TrainingArguments)).parse_args_into_dataclasses()
+model = AutoModelForCausalLM.from_pretrained(own.model_name_or_path)
+if own.use_lora:
+    names = {names}
+    model = get_peft_model(model, LoraConfig(r=4, target_modules=names))
+Trainer(model=model, args=settings, train_dataset=rows).train()
+"""
+
+
+@pytest.mark.parametrize(("names", "targets"), [("chosen(model)", None), ('["c_proj"]', ["c_proj"])])
+def test_modules_that_a_function_of_the_script_chooses_are_asked_for(tmp_path, names, targets) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.py").write_text(CHOOSES.replace("{names}", names))
+    (tmp_path / "run.sh").write_text("python own.py --use_lora --per_device_train_batch_size 3 --bf16\n")
+    found = read_files([str(tmp_path / "run.sh")], Wanted())
+    assert (found.job["adapter"].get("targets"), "adapter.targets" in found.open) == (targets, targets is None)

@@ -92,8 +92,17 @@ def _of_its_adapter(names: ScriptNames) -> dict[str, Any]:
     told = {OF_LORA[key]: value for key, value in given.items() if key in OF_LORA}
     found = {key: value for key, value in told.items() if isinstance(value, int | float)}
     targets = told.get(OF_LORA["target_modules"])
+    if isinstance(targets, NotConstant) and _is_chosen(names, made[0]):
+        return found | {OF_LORA["target_modules"]: "auto"}
     is_list = isinstance(targets, list) and all(isinstance(item, str) for item in targets)
     return found | ({OF_LORA["target_modules"]: ",".join(targets)} if is_list and targets else {})
+
+
+def _is_chosen(names: ScriptNames, config: ast.Call) -> bool:
+    """Whether a function of the script's, or one that it imports, says which modules an adapter is on."""
+    node = names.behind(next(word.value for word in config.keywords if word.arg == "target_modules"))
+    called = name_of(node) if isinstance(node, ast.Call) else ""
+    return called in names.functions or called in names.imported
 
 
 def _wraps_always(names: ScriptNames) -> bool:
