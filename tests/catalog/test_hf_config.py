@@ -163,8 +163,8 @@ def test_bert_heads(write) -> None:
         ({}, "model_type: required key is missing (is this a Hugging Face config.json?)"),
         ({"model_type": "lama"}, "did you mean llama"),
         (
-            {"model_type": "mt5"},
-            "config.json:2:17: model_type: 'mt5' is not modelled (modelled: gpt2, llama, mistral, qwen2, bert, qwen3,",
+            {"model_type": "xglm"},
+            "config.json:2:17: model_type: 'xglm' is not modelled (`vramplan models` lists what is;",
         ),
         ({**GPT2_XL, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: true is not modelled"),
         ({**GPT2_XL, "add_cross_attention": True}, "add_cross_attention: true is not modelled"),

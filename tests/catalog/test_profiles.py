@@ -290,8 +290,8 @@ def test_a_model_profile_that_makes_no_network_is_refused_where_it_says_so(tree:
     path.write_text(MODEL.format(name="net", layers=3) + "  attention_heads: {value: 7, source: paper}\n")
     with pytest.raises(InputError, match="hidden_size: 768 is not a multiple of the 7 attention heads"):
         models.find_model("net")
-    path.write_text(MODEL.format(name="net", layers=3).replace("gpt2", "mt5"))
-    with pytest.raises(InputError, match=r"net.yaml:5:11: fields.family: mt5 is not modelled"):
+    path.write_text(MODEL.format(name="net", layers=3).replace("gpt2", "umt5"))
+    with pytest.raises(InputError, match=r"net.yaml:5:11: fields.family: umt5 is not modelled"):
         models.find_model("net")
 
 

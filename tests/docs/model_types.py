@@ -41,6 +41,7 @@ IN_WORDS = {
     "_is_new": "whether there are several key-value heads",
     "_norms": "1",
     "patches_and_class": "(image_size // patch_size) ** 2 + 1",
+    "patches_and_two_tokens": "(image_size // patch_size) ** 2 + 2",
     "mlp_width": "4 x hidden_size, of which a gated MLP has two thirds",
     "_layers": "the sum of depths",
     "_width": "the last of widths",

@@ -46,6 +46,7 @@ TITLES = {
     "vramplan.replay.operators.images": "Batch normalisation and pooling",
     "vramplan.replay.operators.dropped_paths": "Stochastic depth",
     "vramplan.replay.operators.windows_of_images": "Windows of an image",
+    "vramplan.replay.operators.responses": "Responses of channels",
     "vramplan.replay.operators.contrastive": "Contrastive models",
     "vramplan.replay.operators.masked_attention": "Attention with a mask",
     "vramplan.replay.operators.multimodal": "Images among tokens",

@@ -386,6 +386,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words |= {"the sum of depths": 3, "the last of widths": 4, "4 x the last of widths": 16}
     in_words["the first of widths / attention_heads"] = 0
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
+    in_words["(image_size // patch_size) ** 2 + 2"] = 198
     in_words["whether there are several key-value heads"] = False
     given |= {"state_space.heads": 4, "state_space.input_bias": True}
     in_words |= {"2 x hidden_size / heads": 50, "1024 / heads": 256, "as input_bias": True}

@@ -172,7 +172,7 @@ def models(
             fields[key] = p
         elif isinstance(default, bool) and key not in fields:
             fields[key] = draw(st.booleans())
-    if model_type == "dinov2":
+    if model_type in ("dinov2", "dinov2_with_registers"):
         fields["intermediate_size"] = inside_width(hidden, draw(st.integers(1, 4)), gated=fields["gated_mlp"])
     open_fields = {
         "partial_rotary_factor": [0.5, 1.0],

@@ -56,8 +56,8 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_these_families_are_particular() -> None:
-    assert UNFUSED == ["gemma2", "bloom", "mpt", "gpt_oss", "gpt_neo", "deberta-v2", "gptj"]
-    assert STORED == ["resnet", "convnext", "swin"]
+    assert UNFUSED == ["gemma2", "bloom", "mpt", "gpt_oss", "gpt_neo", "deberta-v2", "gptj", "mpnet"]
+    assert STORED == ["resnet", "convnext", "swin", "convnextv2", "mpnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
     among_text = ["clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"]
@@ -74,8 +74,8 @@ def test_these_families_are_particular() -> None:
         "idefics3",
         "smolvlm",
     ]
-    two_stacks = ["t5", "bart", "mbart", "m2m_100", "pegasus", "marian", "whisper"]
-    staged = ["resnet", "convnext", "swin"]
+    two_stacks = ["t5", "mt5", "bart", "mbart", "m2m_100", "pegasus", "marian", "whisper"]
+    staged = ["resnet", "convnext", "convnextv2", "swin"]
     assert sorted(unequal) == sorted([*staged, *two_stacks, "gemma3n_text", "gemma4_text", *among_text])
 
 

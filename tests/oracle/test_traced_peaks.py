@@ -130,6 +130,7 @@ UNDECLARED = {
     "image_shared",
     "text_types",
     "speech",
+    *("further_types", "further_types_shared", "further_types_zero"),
 }
 """Files of rows that do not say how many parameters their models have."""
 

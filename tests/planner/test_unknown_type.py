@@ -71,6 +71,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "glm": {**RMS, "head_dim": 64},
     "glm4": {**RMS, "head_dim": 64},
     "mixtral": {**RMS, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "granitemoe": {**RMS, "num_local_experts": 8, "num_experts_per_tok": 2},
     "minimax_m2": {**RMS, "head_dim": 64, "num_local_experts": 8, "num_experts_per_tok": 2},
     "olmoe": {**RMS, "num_experts": 8, "num_experts_per_tok": 2, **MHA},
     "gpt_oss": {**RMS, "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 64, "sliding_window": 128},
@@ -238,6 +239,31 @@ def test_what_computes_otherwise_than_any_known_type_is_refused() -> None:
 def test_what_is_no_decoder_is_refused() -> None:
     with pytest.raises(InputError, match="is_encoder_decoder says that it is no plain decoder"):
         read({**SIZES, "model_type": HIDDEN, "is_encoder_decoder": True})
+
+
+@pytest.mark.parametrize(
+    ("keys", "sign", "instead"),
+    [
+        ({"is_encoder_decoder": True}, "is_encoder_decoder", "T5, mT5, BART"),
+        ({"type_vocab_size": 2}, "type_vocab_size", "of encoders of text BERT"),
+        ({"vision_config": {}}, "vision_config", "of models that take images and text together"),
+        ({"image_size": 224}, "image_size", "of models of images ViT"),
+        ({"feat_proj_dropout": 0.1}, "feat_proj_dropout", "of speech models Whisper"),
+        ({"architectures": ["AForCTC"]}, "architectures", "of speech models Whisper"),
+        ({"lru_width": 64}, "lru_width", "of state-space and recurrent models"),
+        ({"layer_types": ["full_attention", "kda"]}, "'kda' in layer_types", "its blocks have linear attention"),
+    ],
+)
+def test_a_refusal_says_what_can_be_asked_instead(keys: dict[str, Any], sign: str, instead: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read({**SIZES, **RMS, "model_type": HIDDEN, **keys})
+    assert f"{sign} says that it is no plain decoder" in str(caught.value)
+    assert instead in str(caught.value)
+
+
+def test_blocks_with_windows_are_those_of_a_decoder() -> None:
+    kinds = ["sliding_attention", "full_attention"] * 2
+    assert read({**SIZES, **RMS, "model_type": HIDDEN, "layer_types": kinds}).unknown_type == HIDDEN
 
 
 if __name__ == "__main__":

@@ -382,9 +382,10 @@ def blocks(model: Any) -> Iterator[Any]:
     named = [one for several in _lists(model) for one in several if type(one).__name__ in names]
     if not named or any(_is_checkpointed(one) for several in named for one in several.modules() if one is not several):
         names = ()
+    plain = not names and not any(_is_checkpointed(one) for one in model.modules())  # as MPNet, which says nothing
     for name, several in model.named_modules():
         if isinstance(several, torch.nn.ModuleList) and not name.endswith("feature_extractor.conv_layers"):
-            yield from (one for one in several if _is_block(one, names))
+            yield from (one for one in several if plain or _is_block(one, names))
 
 
 def _lists(model: Any) -> Iterator[Any]:

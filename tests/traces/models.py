@@ -103,6 +103,7 @@ EXPERTS = (
     "jamba",
     "ernie4_5_moe",
     "hunyuan_v1_moe",
+    "granitemoe",
 )
 """The types with mixtures of experts."""
 
@@ -116,6 +117,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {**DEEP, "pad_token_id": 0},
     "roberta": {**DEEP, "pad_token_id": 1},
     "xlm-roberta": {**DEEP, "pad_token_id": 1},
+    "camembert": {**DEEP, "pad_token_id": 1},
+    "mpnet": {**DEEP, "pad_token_id": 1},
+    "nomic_bert": {**DEEP, "pad_token_id": 0},
     "distilbert": {"vocab_size": 1003, "dim": 96, "hidden_dim": 192, "n_layers": 5, "n_heads": 6}
     | {"max_position_embeddings": 128, "pad_token_id": 0},
     "dbrx": {"vocab_size": 1003, "max_seq_len": 128, "d_model": 96, "n_heads": 6, "n_layers": 5, "pad_token_id": 0}
@@ -176,6 +180,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 56},
     "ministral3": {**GROUPED, "head_dim": 16},
     "granite": GROUPED,
+    "granitemoe": {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "granitemoehybrid": {**GROUPED, **SPACE, "num_local_experts": 4, "shared_intermediate_size": 112}
     | {"layer_types": ["mamba", "mamba", "attention", "mamba", "attention"]},
     "falcon_h1": {**GROUPED, **SPACE, "mamba_d_ssm": 192, "mamba_norm_before_gate": False},
@@ -226,6 +231,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "t5": {"vocab_size": 1003, "d_model": 96, "d_kv": 16, "d_ff": 160, "num_layers": 5, "num_decoder_layers": 4}
     | {"num_heads": 6, "decoder_start_token_id": 0, "pad_token_id": 0},
+    "mt5": {"vocab_size": 1003, "d_model": 96, "d_kv": 24, "d_ff": 160, "num_layers": 5, "num_decoder_layers": 4}
+    | {"num_heads": 6, "decoder_start_token_id": 0, "pad_token_id": 0},
     "bart": BART,
     "mbart": BART,
     "m2m_100": {**BART, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
@@ -237,6 +244,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "wav2vec2": SOUND,
     "hubert": {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True},
     "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
+    "deit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
+    "dinov2_with_registers": {
+        **VISION,
+        "hidden_size": 96,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 6,
+        "mlp_ratio": 2,
+    },
     "dinov2": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "mlp_ratio": 2},
     "clip": {
         "projection_dim": 32,
@@ -352,6 +367,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "depths": [2, 3, 4, 2],
         "hidden_sizes": [24, 40, 64, 96],
     },
+    "convnextv2": {
+        "image_size": 64,
+        "patch_size": 4,
+        "num_channels": 3,
+        "num_labels": 10,
+        "depths": [2, 3, 4, 2],
+        "hidden_sizes": [24, 40, 64, 96],
+    },
     "idefics3": {
         "image_token_id": 1002,
         "text_config": {"model_type": "llama", **GROUPED},
@@ -381,6 +404,7 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "idefics3": {"scale_factor": (1, 2, 4)},
     "swin": {"drop_path_rate": (0.0, 0.1), "image_size": (56, 61), "qkv_bias": (False, True)},
     "convnext": {"drop_path_rate": (0.0, 0.1), "image_size": (64, 52)},
+    "convnextv2": {"drop_path_rate": (0.0, 0.1), "image_size": (64, 52)},
     "smolvlm": {"scale_factor": (2, 4)},
     "internvl": {"text_config": tuple({**GROUPED, "model_type": name} for name in ("qwen2", "qwen3", "llama"))},
     "paligemma": {

@@ -83,6 +83,7 @@ TRANSFORMERS = Rig(
             "text_types",
             "speech",
             "virtual_tokens",
+            "further_types",
         ),
         "optimizers_more",
         *("preference", "policy", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
@@ -129,12 +130,13 @@ FSDP2 = Rig(
         "met_shared",
         "peft_more_shared",
         "image_shared",
+        "further_types_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig(
     "ddp",
-    ("replicated", "peft_more_shared", "image_shared"),
+    ("replicated", "peft_more_shared", "image_shared", "further_types_shared"),
     "PyTorch's DistributedDataParallel with what the first rig has",
 )
 FSDP1 = Rig(
@@ -161,6 +163,7 @@ ZERO = Rig(
         "met_shared",
         "peft_more_shared",
         "image_shared",
+        "further_types_zero",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )

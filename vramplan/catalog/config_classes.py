@@ -135,6 +135,14 @@ FAMILY_OF = {
     "smolvlm": "smolvlm",
     "convnext": "convnext",
     "swin": "swin",
+    "camembert": "roberta",
+    "mt5": "t5",
+    "deit": "deit",
+    "convnextv2": "convnextv2",
+    "mpnet": "mpnet",
+    "dinov2_with_registers": "dinov2_with_registers",
+    "granitemoe": "granitemoe",
+    "nomic_bert": "nomic_bert",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

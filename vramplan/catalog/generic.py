@@ -8,11 +8,13 @@ the peak has a band of its own: `UNKNOWN_TYPE` of vramplan/planner/bands.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from vramplan.catalog.config_classes import MODEL_TYPES, OTHERWISE
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.catalog.shapes import KNOWN_FAMILIES, MAX_LAYERS
+from vramplan.engines import imported
 from vramplan.values.job import Assumption
 
 NEEDED = {
@@ -51,22 +53,56 @@ OTHERS = {
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
 QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 WITHOUT_GATE = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layernorm_epsilon")
-NOT_A_DECODER = (
-    "is_encoder_decoder",
-    "vision_config",
-    "audio_config",
-    "image_size",
-    "type_vocab_size",
-    "ssm_cfg",
-    "linear_num_key_heads",
-    "linear_attn_config",
-    "mamba_num_heads",
-    "mamba_n_heads",
-    "mamba_d_state",
-    "conv_L_cache",
-    "hidden_size_per_layer_input",
+ENCODER = "vramplan.catalog.scope:ENCODER"  # where a sentence stands that is told of names too
+PAIR = "vramplan.catalog.scope:PAIR"
+IMAGE = "vramplan.catalog.scope:DETECTION"
+IMAGE_AND_TEXT = "vramplan.catalog.scope:VISION_LANGUAGE"
+SOUND = "vramplan.catalog.scope:SPEECH"
+RECURRENT = "vramplan.catalog.scope:RECURRENT"
+HYBRID = "vramplan.catalog.scope:HYBRID"
+NOT_A_DECODER = {
+    "vision_config": IMAGE_AND_TEXT,
+    "vq_config": IMAGE_AND_TEXT,
+    "audio_config": SOUND,
+    "codec_config": SOUND,
+    "audio_encoder_config": SOUND,
+    "feat_proj_dropout": SOUND,
+    "audio_token_id": SOUND,
+    "spectrogram_bins": SOUND,
+    "num_mel_bins": SOUND,
+    "is_encoder_decoder": PAIR,
+    "image_size": IMAGE,
+    "num_channels": IMAGE,
+    "type_vocab_size": ENCODER,
+    "type_vocab_sizes": ENCODER,
+    "max_relative_positions": ENCODER,
+    "attn_type": ENCODER,
+    "ssm_cfg": RECURRENT,
+    "lru_width": RECURRENT,
+    "mamba_num_heads": RECURRENT,
+    "mamba_n_heads": RECURRENT,
+    "mamba_d_state": RECURRENT,
+    "linear_num_key_heads": HYBRID,
+    "linear_attn_config": HYBRID,
+    "conv_L_cache": HYBRID,
+    "hidden_size_per_layer_input": "Gemma 3n and Gemma 4 are modelled, whose text is gemma3n_text and gemma4_text",
+    "protein_encoder_config": "of models of proteins ESM-2 is modelled",
+}
+"""Keys of models that are something else, whose language model's keys would not say what is trained; and what can be
+asked in their place."""
+
+OTHER_TASKS = {
+    **dict.fromkeys(("ForCTC", "ForAudioClassification", "ForXVector", "ForSpeechSeq2Seq"), SOUND),
+    **dict.fromkeys(("ForImageClassification", "ForObjectDetection", "ForSemanticSegmentation"), IMAGE),
+}
+"""The same of how the name of an architecture ends."""
+
+ATTENTIONS = (
+    *("full_attention", "sliding_attention", "chunked_attention", "attention", "full", "sliding"),
+    "indexed_attention",  # of chosen keys and values: answered without what chooses them, as the profiles of GLM-5 are
 )
-"""Keys of models that are something else, whose language model's keys would not say what is trained."""
+LAYER_TYPES = ("layer_types", "layers_block_type", "block_types")
+"""Lists of what each block is, and what of it is attention over keys and values."""
 
 INSIDE = ("attn_config", "ffn_config")
 """Mappings inside of a configuration that have a part of the keys: those of DBRX and MPT."""
@@ -92,11 +128,12 @@ class Generic:
         if self.model_type in OTHERWISE:
             fields.refuse("model_type", f"{shown(self.model_type)} is not modelled: {OTHERWISE[self.model_type]}")
             return {}, ()
-        for key in NOT_A_DECODER:
-            if fields.given(key) and str(fields.value(key)) not in ("False", "0"):
-                message = f"{shown(self.model_type)} is not modelled, and {key} says that it is no plain decoder"
-                fields.refuse("model_type", message)
-                return {}, ()
+        other = next(self._signs(), None)
+        if other is not None:
+            sign, instead = other
+            message = f"{shown(self.model_type)} is not modelled, and {sign} says that it is no plain decoder"
+            fields.refuse("model_type", message, hint=imported(instead) if ":" in instead[:40] else instead)
+            return {}, ()
         found = {key: self._count(names) for key, names in {**NEEDED, **OTHERS}.items()}
         for key in NEEDED:
             if found[key] is None:
@@ -109,12 +146,27 @@ class Generic:
         self._kind(found)
         return self.values, tuple(self.told)
 
+    def _signs(self) -> Iterator[tuple[str, str]]:
+        """What says that the model is no plain decoder, and what can be asked in its place."""
+        fields = self.fields
+        for key, instead in NOT_A_DECODER.items():
+            if fields.given(key) and str(fields.value(key)) not in ("False", "0"):
+                yield key, instead
+        names = fields.value("architectures") if fields.given("architectures") else None
+        for name in names if isinstance(names, list) else ():
+            yield from (("architectures", instead) for end, instead in OTHER_TASKS.items() if str(name).endswith(end))
+        for key in LAYER_TYPES:
+            kinds = fields.value(key) if fields.given(key) else None
+            for kind in kinds if isinstance(kinds, list) else ():
+                if kind not in ATTENTIONS:
+                    yield f"{shown(str(kind))} in {key}", HYBRID
+
     def _unknown(self) -> None:
         """Refuse the model type, as a file without the usual keys may be misspelt, or of another kind of model."""
         word = self.model_type
-        hint = None if word in KNOWN_FAMILIES else nearest(word, (*MODEL_TYPES, *KNOWN_FAMILIES))
-        message = f"{shown(word)} is not modelled (modelled: {', '.join(MODEL_TYPES)})"
-        self.fields.refuse("model_type", message, hint=hint)
+        near = None if word in KNOWN_FAMILIES else nearest(word, (*MODEL_TYPES, *KNOWN_FAMILIES))
+        listed = "`vramplan models` lists what is; give a model of the same sizes, or a mapping with family and sizes"
+        self.fields.refuse("model_type", f"{shown(word)} is not modelled", hint=near or listed)
 
     def _count(self, names: tuple[str, ...]) -> int | None:
         for fields in self.parts:

@@ -42,8 +42,16 @@ VISION_LANGUAGE = (
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 DETECTION = (
-    "detectors and segmenters are not modelled; of models of images ViT, DINOv2, Swin, ConvNeXt, ResNet, CLIP and "
-    "SigLIP are"
+    "detectors and segmenters are not modelled; of models of images ViT, DeiT, DINOv2, Swin, ConvNeXt and "
+    "ConvNeXt V2, ResNet, CLIP and SigLIP are"
+)
+ENCODER = (
+    "of encoders of text BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, Nomic BERT, DeBERTa v2 and "
+    "v3, ModernBERT and ESM-2 are modelled: ask about one of the same sizes, as bert-base-uncased"
+)
+PAIR = (
+    "of encoder-decoders T5, mT5, BART, mBART, M2M100, PEGASUS, Marian and Whisper are modelled: ask about one of the "
+    "same sizes, as t5-base"
 )
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
 
@@ -56,7 +64,7 @@ MODELS = (
         DIFFUSION,
     ),
     Scope(
-        r"(.*/)?(wav2vec(?!2).*|wav2vec2-(bert|conformer).*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*"
+        r"(.*/)?(wav2vec(?!2).*|wav2vec2-(bert|conformer).*|wavlm.*|unispeech.*|moonshine.*|voxtral-(?!mini-3b).*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*"
         r"|xtts.*)",
         SPEECH,
     ),
@@ -81,6 +89,12 @@ MODELS = (
         r"|segment-anything.*|segformer.*|mask2?former.*|grounding-dino.*|owlv?i?t?2?-.*)",
         DETECTION,
     ),
+    Scope(
+        r"(.*/)?(albert-.*|longformer-.*|layoutlm.*|big-?bird-(?!pegasus).*|canine-.*|mobilebert.*|squeezebert.*|funnel-.*"
+        r"|luke-.*|fnet-.*|xlnet-.*)",
+        ENCODER,
+    ),
+    Scope(r"(.*/)?(led-.*|long-?t5-.*|umt5-.*|prophetnet-.*|blenderbot.*|plbart-.*|big-?bird-pegasus.*)", PAIR),
     Scope(r"(.*/)?(gpt-?(3\.5|4|5).*|chatgpt.*|o[134](-.*)?|claude.*|gemini.*|grok-?[34].*)", CLOSED),
 )
 

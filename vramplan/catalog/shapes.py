@@ -233,7 +233,21 @@ KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
     *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo2", "starcoder2"),
     *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "albert", "deberta"),
-    *("bart", "mt5", "clip", "swin", "convnext", "mamba", "gpt_oss"),
+    *(
+        "bart",
+        "mt5",
+        "clip",
+        "swin",
+        "convnext",
+        "mamba",
+        "gpt_oss",
+        "xglm",
+        "codegen",
+        "longformer",
+        "segformer",
+        "trocr",
+    ),
+    *("blip-2", "umt5", "wavlm", "beit", "layoutlmv3"),
 )
 """Families and model types that people ask for, most of which have no forward pass here."""
 

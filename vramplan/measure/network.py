@@ -58,7 +58,8 @@ def configuration(job: ResolvedJob) -> Any:
     for one in (config, getattr(config, "text_config", None)):
         if one is not None:
             one.use_cache = job.use_cache
-    model = _auto(shape)._model_mapping[type(config)]
+    found = _auto(shape)._model_mapping[type(config)]
+    model = found[0] if isinstance(found, tuple) else found  # of several the first is built
     config.architectures = [model.__name__]
     if shape.waveform is not None:
         config.layerdrop = 0.0  # of a step that leaves out no block

@@ -31,6 +31,7 @@ OWN = (
     "vramplan.replay.operators.images",
     "vramplan.replay.operators.dropped_paths",
     "vramplan.replay.operators.windows_of_images",
+    "vramplan.replay.operators.responses",
     "vramplan.replay.operators.contrastive",
     "vramplan.replay.operators.biased",
     "vramplan.replay.operators.masked_attention",

@@ -40,7 +40,7 @@ def _widths(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("intermediate_size", message)]
 
 
-def _dinov2(fields: Fields, values: dict[str, Any]) -> None:
+def read_dinov2(fields: Fields, values: dict[str, Any]) -> None:
     """`mlp_ratio` is in the place of the width of the MLP."""
     if fields.number("drop_path_rate", minimum=0, below=1):
         fields.refuse("drop_path_rate", "paths that are dropped are not modelled", hint="set it to 0")
@@ -90,7 +90,7 @@ TYPES = {
             "attention_probs_dropout_prob": ("attention_dropout", RATIO),
             "hidden_dropout_prob": ("embedding_dropout", RATIO),
         },
-        adjust=_dinov2,
+        adjust=read_dinov2,
         written=_written,
         contradictions=_widths,
         classes=1000,  # as for vit

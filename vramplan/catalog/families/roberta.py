@@ -1,4 +1,5 @@
-"""RoBERTa (models/roberta/configuration_roberta.py), XLM-RoBERTa (models/xlm_roberta/configuration_xlm_roberta.py)."""
+"""RoBERTa (models/roberta/configuration_roberta.py), XLM-RoBERTa (models/xlm_roberta/configuration_xlm_roberta.py) and
+CamemBERT (models/camembert/configuration_camembert.py)."""
 
 from __future__ import annotations
 
@@ -44,4 +45,5 @@ TYPES = {
     "xlm-roberta": _type("XLMRobertaConfig", 30522)._replace(
         peft=Peft(of_kind={"adalora": ()}, lora=("query", "value"))
     ),
+    "camembert": _type("CamembertConfig", 30522)._replace(peft=Peft()),
 }

@@ -1,4 +1,4 @@
-"""T5, T5 v1.1 and Flan-T5 (models/t5/configuration_t5.py)."""
+"""T5, T5 v1.1 and Flan-T5 (models/t5/configuration_t5.py), and mT5 (models/mt5/configuration_mt5.py)."""
 
 from __future__ import annotations
 
@@ -42,60 +42,80 @@ def _written(shape: ModelShape) -> dict[str, Any]:
     return {"feed_forward_proj": word, "decoder_start_token_id": 0, "pad_token_id": 0}
 
 
+_T5 = ModelType(
+    config="T5Config",
+    family="t5",
+    tasks=("seq2seq",),
+    written=_written,
+    ties_head=True,
+    peft=Peft(
+        norms=("layer_norm", "final_layer_norm"),
+        of_kind={"adalora": ("q", "k", "v", "o", "wi", "wo")},
+        lora=("q", "v"),
+        ia3=("k", "v", "wo"),
+        ia3_feedforward=("wo",),
+    ),
+    defaults={
+        "vocabulary_size": 32128,
+        "hidden_size": 512,
+        "layers": 6,
+        "decoder_layers": as_many_layers,
+        "attention_heads": 8,
+        "key_value_heads": same_heads,
+        "head_size": 64,  # d_kv
+        "intermediate_size": 2048,
+        "activation": "relu",
+        "gated_mlp": False,
+        "hidden_dropout": 0.1,
+        "embedding_dropout": hidden_dropout,  # one setting, dropout_rate, for all three
+        "attention_dropout": hidden_dropout,
+        "activation_dropout": hidden_dropout,
+        "max_positions": 512,  # n_positions of the checkpoints; the class bounds nothing
+        "tied_embeddings": True,
+    },
+    fixed={
+        "positions": "relative",
+        "qkv_bias": False,
+        "output_bias": False,
+        "mlp_bias": False,
+        "token_types": 0,
+        "sliding_window": None,
+    },
+    keys={
+        "num_layers": ("layers", COUNT),
+        "num_decoder_layers": ("decoder_layers", COUNT),
+        "d_model": ("hidden_size", COUNT),
+        "num_heads": ("attention_heads", COUNT),
+        "d_kv": ("head_size", COUNT),
+        "d_ff": ("intermediate_size", COUNT),
+        "vocab_size": ("vocabulary_size", COUNT),
+        "n_positions": ("max_positions", COUNT),
+        "tie_word_embeddings": ("tied_embeddings", FLAG),
+        "dropout_rate": ("hidden_dropout", RATIO),
+    },
+    refused=("is_decoder",),
+    adjust=_t5,
+    own_head_size=True,
+)
+
 TYPES = {
-    "t5": ModelType(
-        config="T5Config",
-        family="t5",
-        tasks=("seq2seq",),
-        written=_written,
-        ties_head=True,
+    "t5": _T5,
+    "mt5": _T5._replace(
+        config="MT5Config",
         peft=Peft(
             norms=("layer_norm", "final_layer_norm"),
-            of_kind={"adalora": ("q", "k", "v", "o", "wi", "wo")},
+            of_kind={"adalora": ("q", "k", "v", "o", "wi_0", "wi_1", "wo")},
             lora=("q", "v"),
-            ia3=("k", "v", "wo"),
-            ia3_feedforward=("wo",),
+            ia3=("k", "v", "wi_1"),
         ),
         defaults={
-            "vocabulary_size": 32128,
-            "hidden_size": 512,
-            "layers": 6,
-            "decoder_layers": as_many_layers,
-            "attention_heads": 8,
-            "key_value_heads": same_heads,
-            "head_size": 64,  # d_kv
-            "intermediate_size": 2048,
-            "activation": "relu",
-            "gated_mlp": False,
-            "hidden_dropout": 0.1,
-            "embedding_dropout": hidden_dropout,  # one setting, dropout_rate, for all three
-            "attention_dropout": hidden_dropout,
-            "activation_dropout": hidden_dropout,
-            "max_positions": 512,  # n_positions of the checkpoints; the class bounds nothing
-            "tied_embeddings": True,
+            **_T5.defaults,
+            "vocabulary_size": 250112,
+            "layers": 8,
+            "attention_heads": 6,
+            "intermediate_size": 1024,
+            "activation": "gelu_new",
+            "gated_mlp": True,
         },
-        fixed={
-            "positions": "relative",
-            "qkv_bias": False,
-            "output_bias": False,
-            "mlp_bias": False,
-            "token_types": 0,
-            "sliding_window": None,
-        },
-        keys={
-            "num_layers": ("layers", COUNT),
-            "num_decoder_layers": ("decoder_layers", COUNT),
-            "d_model": ("hidden_size", COUNT),
-            "num_heads": ("attention_heads", COUNT),
-            "d_kv": ("head_size", COUNT),
-            "d_ff": ("intermediate_size", COUNT),
-            "vocab_size": ("vocabulary_size", COUNT),
-            "n_positions": ("max_positions", COUNT),
-            "tie_word_embeddings": ("tied_embeddings", FLAG),
-            "dropout_rate": ("hidden_dropout", RATIO),
-        },
-        refused=("is_decoder",),
-        adjust=_t5,
-        own_head_size=True,
     ),
 }

@@ -5,6 +5,8 @@ Images lie with their channels last from the first norm on, as the norm makes th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment
@@ -17,7 +19,7 @@ from vramplan.replay.operators.elementwise import add, mul
 from vramplan.replay.operators.images import mean_of_image
 from vramplan.replay.operators.views import transpose
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import DType, Shape, Tensor
+from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.model import ModelShape
 
 KERNEL = 7  # of the convolution of each channel by itself
@@ -60,16 +62,25 @@ class Layer:
 
     def __init__(self, tape: Tape, recipe: Recipe, width: int, *, drops: bool) -> None:
         dtype = recipe.weight_dtype
-        self.layer_scale = tape.parameter("layer_scale_parameter", (width,), dtype)
+        self.layer_scale = self.scale_of(tape, width, dtype)
         self.dwconv = Convolution(tape, "dwconv", recipe, (width, 1, KERNEL, KERNEL), stride=1, groups=width)
         self.layernorm = LayerNorm(tape, "layernorm", width, dtype)
         self.pwconv1 = Linear(tape, "pwconv1", width, WIDER * width, dtype, bias=True)
         self.act = ACTIVATIONS[recipe.shape.activation]
+        self.response = self.response_of(tape, WIDER * width, dtype)
         self.pwconv2 = Linear(tape, "pwconv2", WIDER * width, width, dtype, bias=True)
         self.drops = drops
 
+    def scale_of(self, tape: Tape, width: int, dtype: DType) -> Parameter | None:
+        """A factor for each channel."""
+        return tape.parameter("layer_scale_parameter", (width,), dtype)
+
+    def response_of(self, tape: Tape, width: int, dtype: DType) -> Callable[[Tensor], Tensor] | None:
+        """What is between activation and second product: nothing."""
+        return None
+
     def __call__(self, features: Tensor) -> Tensor:
-        with Outer(features, own=(self.layer_scale,)):
+        with Outer(features, own=() if self.layer_scale is None else (self.layer_scale,)):
             return self.forward(features)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -80,8 +91,11 @@ class Layer:
         features = self.layernorm(features)
         features = self.pwconv1(features)
         features = self.act(features)
+        if self.response is not None:
+            features = self.response(features)
         features = self.pwconv2(features)
-        features = mul(self.layer_scale, features)
+        if self.layer_scale is not None:
+            features = mul(self.layer_scale, features)
         features = channels_before(features)
         features = add(residual, drop_path(features) if self.drops else features)
         return features
@@ -92,7 +106,8 @@ class ConvNext:
 
     no_checkpointing = "Transformers' ConvNeXt has no gradient checkpointing"  # supports_gradient_checkpointing
     equal_blocks = False
-    named_units = "its stages too"
+    named_units: str | None = "its stages too"
+    layer: type[Layer] = Layer
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.tape, self.recipe = tape, recipe
@@ -166,7 +181,7 @@ class ConvNext:
             return recipe.shape.drops_paths and at + i > 0  # that of the first of all is never dropped
 
         def make(i: int) -> Layer:
-            return Layer(tape, recipe, outputs, drops=drops(i))
+            return self.layer(tape, recipe, outputs, drops=drops(i))
 
         segments = [Segment(1, depth, False)]
         return run_blocks(tape, segments, make, given, kind=drops, alike=False, start=at, numbered_from=at)

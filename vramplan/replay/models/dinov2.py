@@ -86,7 +86,8 @@ class Dinov2(Vit):
 
     block = Block
     block_lists = ("encoder.layer",)
-    crops_to = 224  # models/dinov2: its processor is BitImageProcessor, which crops images to 224 x 224
+    registers = 0  # tokens between that of the class and the patches
+    crops_to: int | None = 224  # models/dinov2: its processor is BitImageProcessor, which crops images to 224 x 224
 
     def more_tokens(self) -> None:
         """What stands for patches that are masked in pre-training, of which a classification has none."""
@@ -96,7 +97,7 @@ class Dinov2(Vit):
     def pool(self, sequence: Tensor) -> Tensor:
         """The class token, and the mean of the patches beside it."""
         class_token = select(sequence, 1)
-        patches = after(sequence, 1, 1)
+        patches = after(sequence, 1, 1 + self.registers)
         return cat([class_token, mean_over(patches, 1)], 1)
 
     def placed(self, pixel_values: Tensor) -> Tensor:

@@ -307,7 +307,7 @@ class Llama:
     peaks_published = True
     has_tensor_plan = True
     knows_old_code = True
-    compiled_graphs = 1
+    compiled_graphs: int | None = 1
     head_losses = HEAD_LOSSES
     own_units = (EMBEDDINGS, HEAD)
     takes_padding = True

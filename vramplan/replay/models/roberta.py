@@ -1,5 +1,5 @@
-"""RoBERTa and XLM-RoBERTa with a masked-language-model or a classification head, as transformers 5.23 computes them
-(models/roberta/modeling_roberta.py): BERT with positions that are counted from the tokens, and other heads.
+"""RoBERTa, XLM-RoBERTa and CamemBERT with a masked-language-model or a classification head, as transformers 5.23
+computes them (models/roberta/modeling_roberta.py): BERT with positions counted from the tokens, and other heads.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.
@@ -17,6 +17,9 @@ from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import select, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, INT32, INT64, Parameter, Tensor
+
+HEAD_FIRST = ("xlm-roberta", "camembert")
+"""Types that register the head before the embeddings."""
 
 
 class LMHead:
@@ -63,11 +66,11 @@ class ClassificationHead:
 class Roberta(Bert):
     """RobertaForMaskedLM or RobertaForSequenceClassification, with its loss.
 
-    Optimizers step in the order in which weights are registered, and XLM-RoBERTa registers its head first, in which the
-    word embeddings come at the end.
+    Optimizers step in the order in which weights are registered: XLM-RoBERTa and CamemBERT register their head first,
+    in which the word embeddings come at the end.
     """
 
-    compiled_graphs = 1
+    compiled_graphs: int | None = 1
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -76,7 +79,7 @@ class Roberta(Bert):
         self.tape, self.recipe = tape, recipe
         self.lm_head: LMHead | None = None
         self.classifier: ClassificationHead | None = None
-        if shape.transformers_model_type == "xlm-roberta":
+        if shape.transformers_model_type in HEAD_FIRST:
             self.make_head()
         types = (shape.token_types, width)
         with tape.building(EMBEDDINGS):

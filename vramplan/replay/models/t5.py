@@ -1,5 +1,5 @@
-"""T5 with a language-model head, as transformers 5.23 computes it (models/t5/modeling_t5.py): two stacks, relative
-positions as a bias that all blocks of a stack share.
+"""T5 and mT5 with a language-model head, as transformers 5.23 computes them (models/t5/modeling_t5.py and
+models/mt5/modeling_mt5.py): two stacks, relative positions as a bias that all blocks of a stack share.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.
@@ -373,7 +373,7 @@ class T5:
         with tape.building("decoder"):
             _decoder_outputs = self.stack(decoder_ids, hidden)
         sequence = _decoder_outputs
-        if recipe.shape.tied_embeddings:
+        if recipe.shape.tied_embeddings and recipe.shape.transformers_model_type == "t5":  # mT5 scales nothing
             sequence = mul_scalar(sequence)
         logits = times_head(sequence, output_embedding(tape, recipe, self.shared))
         if recipe.loss == LOGITS:

@@ -16,7 +16,7 @@ from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.views import cat, contiguous, expand, select, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+from vramplan.replay.tensors import INT64, DType, Parameter, Shape, Tensor
 
 
 def labelled_images(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
@@ -122,11 +122,15 @@ class Vit:
             self.cls_token = tape.parameter("cls_token", (1, 1, width), dtype)
             self.more_tokens()
             self.positions = tape.parameter("position_embeddings", (1, shape.max_positions, width), dtype)
+            self.tokens_behind_positions()
             self.patches = tape.parameter("projection.weight", (width, shape.channels, patch, patch), dtype)
             self.patches_bias = tape.parameter("projection.bias", (width,), dtype)
 
     def more_tokens(self) -> None:
         """Tokens beside that of the class: none."""
+
+    def tokens_behind_positions(self) -> None:
+        """The same of those that are registered after the positions: none."""
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Images in the dtype of the weights, to which the model would cast them, and the class of each."""
@@ -167,10 +171,23 @@ class Vit:
 
     def embed(self, pixel_values: Tensor) -> Tensor:
         """ViTEmbeddings.forward: the class token before the patches, and positions."""
-        with Outer(pixel_values, own=(self.cls_token, self.positions)):
-            embeddings = behind_class_token(self.cls_token, self.cut(pixel_values))
+        with Outer(pixel_values, own=self.own_tensors()):
+            embeddings = self.behind_tokens(self.cut(pixel_values))
             embeddings = add(embeddings, self.placed(pixel_values))
+            embeddings = self.among_registers(embeddings)
             embeddings = dropout(embeddings, self.recipe.embedding_dropout)
+        return embeddings
+
+    def own_tensors(self) -> tuple[Parameter, ...]:
+        """What the embeddings have of their own, beside the convolution."""
+        return self.cls_token, self.positions
+
+    def behind_tokens(self, patches: Tensor) -> Tensor:
+        """The patches behind the class token."""
+        return behind_class_token(self.cls_token, patches)
+
+    def among_registers(self, embeddings: Tensor) -> Tensor:
+        """The tokens as they are: there are no registers between them."""
         return embeddings
 
     def placed(self, pixel_values: Tensor) -> Tensor:
