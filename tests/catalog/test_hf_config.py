@@ -486,6 +486,33 @@ def test_other_kinds_of_deberta_are_refused_by_their_key(write, key: str, value:
     assert key in refused(write({**DEBERTA, key: value}))
 
 
+def test_nomic_bert_is_read_by_the_names_of_both_codes(write) -> None:
+    former = {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_inner": 256, "n_positions": 512, "prenorm": False}
+    own = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 256}
+    own["max_position_embeddings"] = 512
+    read = [read_hf_config(write({"model_type": "nomic_bert", **keys}))[0] for keys in (former, own)]
+    assert read[0]._replace(name="") == read[1]._replace(name="")
+    assert (read[0].family, read[0].hidden_size, read[0].layers, read[0].token_types) == ("nomic_bert", 128, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "nomic_bert", "prenorm": True}, "prenorm: true is not modelled"),
+        ({"model_type": "nomic_bert", "rotary_emb_fraction": 0.5}, "rotary_emb_fraction: 0.5 is not modelled"),
+        ({"model_type": "nomic_bert", "activation_function": "gelu"}, "activation_function: 'gelu' is not modelled"),
+        ({"model_type": "nomic_bert", "moe_every_n_layers": 2}, "moe_every_n_layers: experts in some blocks"),
+        ({"model_type": "nomic_bert", "classifier_dropout": 0.1}, "classifier_dropout: 0.1 is not modelled"),
+        ({"model_type": "mpnet", "relative_attention_num_buckets": 64}, "64 is not modelled (modelled: 32)"),
+        ({"model_type": "mpnet", "tie_word_embeddings": False}, "tie_word_embeddings: false is not modelled"),
+        ({"model_type": "dinov2_with_registers", "num_register_tokens": 8}, "8 is not modelled (modelled: 4)"),
+        ({"model_type": "granitemoe", "output_router_logits": True}, "output_router_logits: true is not modelled"),
+    ],
+)
+def test_what_further_types_do_not_model(write, config: dict[str, Any], message: str) -> None:
+    assert message in refused(write(config))
+
+
 def test_electra_has_embeddings_of_their_own_width(write) -> None:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
     keys = {"model_type": "electra", "architectures": ["ElectraForSequenceClassification"], **sizes}
