@@ -155,7 +155,7 @@ ROWS = {
     "image_shared": 54,
     "text_types": 151,
     "speech": 37,
-    "further_types": 230,
+    "further_types": 233,
     "further_types_shared": 57,
     "further_types_zero": 39,
     "optimizers_more": 197,

@@ -20,7 +20,7 @@ from typing import Any
 
 from vramplan.replay.checkpoints import Frame, StopRecomputation
 from vramplan.replay.observers import Accumulation
-from vramplan.replay.recorder import Node, Tape
+from vramplan.replay.recorder import IN_ANOTHERS, Node, Tape, rounded
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor, dense_like, reshape_gradient
 
 
@@ -372,7 +372,12 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     elif accumulation.resident:  # rule 4: it is added in place and freed here
         tape.accumulated(total)
         if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
-            parameter.grad_bytes = tape.size_of(total.storage)
+            index, size = total.storage.index, tape.size_of(total.storage)
+            if size > rounded(parameter.elements * total.dtype.itemsize) and any(
+                one.grad_index == index for one in tape.parameters
+            ):
+                size = IN_ANOTHERS  # several tokens of one sequence
+            parameter.grad_bytes, parameter.grad_index = size, index
     else:  # it becomes .grad
         if getrefcount(total) > ALONE:
             total = tape.like("clone", total)

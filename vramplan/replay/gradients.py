@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.record import StandingState
-from vramplan.replay.recorder import rounded
+from vramplan.replay.recorder import IN_ANOTHERS, rounded
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -17,7 +17,10 @@ def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
     """Bytes of one copy's gradient between micro-steps, in allocator blocks.
 
     The first micro-step has made it; where it is a view, as that of a class token at micro-batch 1, it keeps the whole.
+    Of several views of one tensor the first counts it.
     """
+    if parameter.grad_bytes == IN_ANOTHERS and not in_fp32:
+        return 0
     own = rounded(parameter.elements * (FP32 if in_fp32 else parameter.dtype).itemsize)
     return own if in_fp32 else max(own, parameter.grad_bytes)
 

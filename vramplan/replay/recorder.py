@@ -88,6 +88,10 @@ class Tensor:
         return view
 
 
+IN_ANOTHERS = -1
+"""As the bytes of a gradient: it is a view of a tensor that another gradient, which counts them, is one of, too."""
+
+
 class Parameter(Tensor):
     """A weight. It is its own gradient accumulator, as `AccumulateGrad` is of a leaf.
 
@@ -97,7 +101,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = (
-        *("copies", "grad", "grad_bytes", "idle", "in_linear", "inside", "is_table", "name"),
+        *("copies", "grad", "grad_bytes", "grad_index", "idle", "in_linear", "inside", "is_table", "name"),
         *("part", "parts", "path", "pending", "quantized", "shared", "waiting"),
     )
 
@@ -116,6 +120,7 @@ class Parameter(Tensor):
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
         self.grad_bytes = 0  # of the storage of its gradient, if known: the gradient may be a view of a larger tensor
+        self.grad_index = -1  # the number of that storage, likewise
         self.pending = 0  # edges of the graph that will still bring a gradient
         self.shared: bool | None = None  # for a leaf made inside a model: whether another tensor holds its gradient too
         self.waiting: Tensor | None = None  # the sum of the gradients until now, while others are pending

@@ -227,16 +227,17 @@ distillation: jsd | 16 | met_shared, other_optimizers, taught | gemma, gpt_bigco
 distillation: reverse-kl | 24 | other_optimizers, taught, torchtune_taught | ernie4_5, gemma2, gpt2, granite, llama,
   llama under torchtune, mistral, phi, qwen3 | ernie4_5, gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 230 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, fused_lora, galore, liger, master,
-  met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more, policy,
-  precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
-  virtual_tokens, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, distilbert,
-  electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral, mistral4, mixtral, modernbert, nemotron, nemotron_h, olmo2,
-  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, seed_oss, smollm3, t5, whisper | apertus, bamba,
-  bert, dbrx, deberta_v2, deepseek, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral4, mixtral, modernbert,
-  nemotron, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss, t5, whisper
+ema: true | 231 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, further_types, fused_lora, galore,
+  liger, master, met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
+  policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
+  virtual_tokens, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, deit,
+  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral, mistral4, mixtral, modernbert,
+  nemotron, nemotron_h, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, seed_oss, smollm3,
+  t5, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, deit, distilbert, electra, ernie4_5, falcon_h1,
+  gemma, gemma2, gemma3, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
+  seed_oss, t5, whisper
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -366,7 +367,7 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 1072 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 1073 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, further_types,
   fused_lora, galore, image_shared, image_text, images, liger, linear, master, met, met_shared, modernbert,
   modernbert_shared, more_families, named_types, optimizers, optimizers_more, optimizers_more_shared,
@@ -851,7 +852,7 @@ precision: mixed | 2019 | adapters, attention, block_kinds, checkpoints, compile
   mpnet, mpt, nemotron, nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm,
   starcoder2, swin, t5, vit, wav2vec2, whisper
-precision: pure | 4320 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: pure | 4323 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types, further_types_shared, fused_lora,
@@ -2708,9 +2709,9 @@ ema: true + loss: grpo | 13 | policy, preference_shared | apertus, deepseek, gem
   qwen3_next, qwen_moe
 ema: true + loss: orpo | 1 | preference_shared | llama
 ema: true + loss: tiled | 5 | other_optimizers, tiled | gemma2, lfm2, llama, neox
-ema: true + max_gradient_norm | 42 | adapter_kinds, galore, liger, master, met, optimizers, optimizers_more,
-  other_optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bert, gemma2, gpt2,
-  granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, llama, nemotron_h, olmo2, opt, t5
+ema: true + max_gradient_norm | 43 | adapter_kinds, further_types, galore, liger, master, met, optimizers,
+  optimizers_more, other_optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bert, deit,
+  gemma2, gpt2, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, llama, nemotron_h, olmo2, opt, t5
 ema: true + offload: activations | 22 | liger, met, optimizers_more, optimizers_more_shared, other_optimizers,
   policy, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, deepseek, falcon_h1, gemma2, gpt2, lfm2,
   llama, mistral4, nemotron_h, neox, qwen_moe, t5
@@ -2767,10 +2768,10 @@ ema: true + precision: amp | 106 | adapted, adapter_kinds, dbrx, deberta_v2, dis
 ema: true + precision: fsdp | 5 | optimizers_more_shared, preference_shared, sharded_spaces | bamba, falcon_h1, gpt2,
   llama
 ema: true + precision: mixed | 8 | master, met | bert, gpt2, llama, opt
-ema: true + precision: pure | 72 | adapted, galore, liger, met, optimizers, optimizers_more, other_optimizers,
-  policy, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert, dbrx, deepseek,
-  ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  mixtral, nemotron, nemotron_h, neox, olmo2, phi3, qwen3_next
+ema: true + precision: pure | 73 | adapted, further_types, galore, liger, met, optimizers, optimizers_more,
+  other_optimizers, policy, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, bert,
+  dbrx, deepseek, deit, ernie4_5, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, mixtral, nemotron, nemotron_h, neox, olmo2, phi3, qwen3_next
 ema: true + qat: fp8 | 1 | other_optimizers | deberta_v2
 ema: true + qat: int4 | 1 | other_optimizers | gpt2
 ema: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
@@ -3502,16 +3503,17 @@ max_gradient_norm + precision: mixed | 100 | image_shared, images, master, met, 
   preference_zero, rounded, tiled_mlp_shared, tiles, whisper_zero, zero | bert, convnext, falcon_h1, gemma,
   gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama, llava_next, mistral3, mixtral,
   mllama, neox, olmo2, paligemma, qwen3_vl, qwen_moe, smolvlm, swin, whisper
-max_gradient_norm + precision: pure | 288 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, image_shared, image_text, images, liger, linear, met, met_shared, named_types, optimizers,
-  optimizers_more, other_optimizers, peft_more, peft_more_shared, policy, preference_shared, replicated, rounded,
-  rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech, stages, state_spaces,
-  taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns, virtual_tokens,
-  vision_more, zeroed_late, zeroed_late_shared | bamba, bert, bloom, convnext, dbrx, dinov2, distilbert, ernie4_5,
-  ernie4_5_moe, esm, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100,
-  marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, paligemma, pegasus, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, smolvlm, swin, torchvision_vit, wav2vec2
+max_gradient_norm + precision: pure | 289 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, further_types, galore, image_shared, image_text, images, liger, linear, met, met_shared,
+  named_types, optimizers, optimizers_more, other_optimizers, peft_more, peft_more_shared, policy, preference_shared,
+  replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech,
+  stages, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp_shared, tiles, torchvision, turns,
+  virtual_tokens, vision_more, zeroed_late, zeroed_late_shared | bamba, bert, bloom, convnext, dbrx, deit, dinov2,
+  distilbert, ernie4_5, ernie4_5_moe, esm, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama,
+  llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe,
+  paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, smolvlm, swin, torchvision_vit,
+  wav2vec2
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
