@@ -12,7 +12,9 @@ import pytest
 
 from tests.measured.own import ran
 from tests.measured.rates import (
+    FIRST_FOURTH,
     FIRST_THIRD,
+    FOURTH,
     LATER,
     NEW,
     PAGE,
@@ -87,9 +89,35 @@ def test_rates_of_the_third_set_are_in_order_and_no_worse_than_at_first() -> Non
 
 
 @pytest.mark.sweep
+@pytest.mark.truth
+def test_rates_of_the_fourth_set_are_nearer_than_at_first_and_in_order() -> None:
+    """Products that were measured of each card, and the host's time of checkpoints, moved them."""
+    found = RateSummary.of(rates(FOURTH))
+    stats = found.extrapolated
+    assert not found.calibrated.errors.count
+    assert stats.errors.median is not None
+    assert stats.errors.p90 is not None
+    assert found.constant.errors.median is not None
+    assert stats.errors.median <= EXTRAPOLATED_MEDIAN
+    assert 100 * stats.errors.p90 < FIRST_FOURTH["p90"]
+    assert stats.errors.median < found.constant.errors.median / 2
+    assert 100 * (stats.order or 0) >= FIRST_FOURTH["order"] - 0.05
+    assert 100 * in_range(rates(FOURTH), EXTRAPOLATED) > FIRST_FOURTH["in_range"]
+
+
+@pytest.mark.sweep
+@pytest.mark.truth
+def test_the_range_holds_nine_of_ten_rates_of_sources_that_were_new() -> None:
+    """The sets in whose sight it was chosen, together."""
+    rows = [row for file in (NEW, LATER, THIRD, FOURTH) for row in rates(file)]
+    assert in_range(rows, EXTRAPOLATED) >= 0.9
+
+
+@pytest.mark.sweep
 @pytest.mark.contract
-def test_no_constant_follows_from_the_third_set() -> None:
-    assert counted(rates(THIRD)) == rates(THIRD)
+@pytest.mark.parametrize("file", [THIRD, FOURTH])
+def test_no_constant_follows_from_the_later_sets(file: str) -> None:
+    assert counted(rates(file)) == rates(file)
 
 
 @pytest.mark.sweep

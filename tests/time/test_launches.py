@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramplan import fit
-from vramplan.planner.time.fitted import HOST_SECONDS
+from vramplan.planner.time.fitted import HOOK_SECONDS, HOST_SECONDS
 from vramplan.results.time import Time
 
 pytestmark = pytest.mark.closed_form
@@ -59,3 +59,12 @@ def test_communication_runs_while_the_device_waits_for_its_host() -> None:
     alone = time_of(gpu="h100", micro_batch_size=1)
     shared = time_of(gpu="h100", micro_batch_size=1, parallel={"data": 8, "sharding": "fsdp"})
     assert seconds(shared, "communication") < 0.2 * seconds(alone, "host")
+
+
+def test_hooks_of_checkpoints_take_the_hosts_time_but_for_reentrant_ones() -> None:
+    """GPT-2's 12 blocks launch 20 to 45 kernels each in forward, which are launched again."""
+    keys = {"gpu": "b200", "micro_batch_size": 2, "activation_checkpointing": "full"}
+    none, hooked = (seconds(time_of(**{**keys, "checkpoint_reentrant": one}), *KERNELS) for one in (True, False))
+    assert 12 * 20 * HOOK_SECONDS < hooked - none < 12 * 45 * HOOK_SECONDS
+    large = {**keys, "micro_batch_size": 64, "sequence_length": 1024, "gpu": "a100"}
+    assert time_of(**large, checkpoint_reentrant=False).shares["host"] == 0

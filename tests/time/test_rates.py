@@ -14,7 +14,7 @@ from vramplan.planner.decision import decide
 from vramplan.planner.time.behaviour import CUDNN, FLASH2
 from vramplan.planner.time.optimizer import step_bytes
 from vramplan.planner.time.rates import best_product, rates_of
-from vramplan.replay.kernels import BYTES, DEQUANTIZED, NOTHING, PRODUCT, Kernel
+from vramplan.replay.kernels import ATTENTION, BYTES, DEQUANTIZED, NOTHING, PRODUCT, Kernel
 from vramplan.values.job import ResolvedJob
 
 LORA = {
@@ -144,9 +144,48 @@ def test_a_thin_product_has_small_tiles_at_half_of_the_rate() -> None:
 
 @pytest.mark.closed_form
 def test_cards_of_geforce_alone_keep_a_clock_above_the_data_sheet() -> None:
-    boosted, plain = ("rtx-3090", "rtx-4090", "rtx-2080-ti"), ("a40", "l4", "l40s", "rtx-a6000", "t4", "rtx-6000-ada")
-    assert {best_product(find_gpu(name).gpu()) for name in boosted} == {1.15}
+    boosted, plain = ("rtx-3050-8gb", "rtx-4080", "rtx-2070-super"), ("a40", "l40", "rtx-a5000", "rtx-6000-ada")
+    assert {best_product(find_gpu(name).gpu()) for name in boosted} == {1.07}
     assert {best_product(find_gpu(name).gpu()) for name in plain} == {0.8}
+
+
+@pytest.mark.truth
+def test_products_that_were_measured_tell_cards_with_one_chip_apart() -> None:
+    """The RTX 4090 and the L4 have tensor cores of one generation, and the L4 has 72 W for them."""
+    measured = {name: best_product(find_gpu(name).gpu()) for name in ("rtx-4090", "rtx-3090", "h100-pcie", "l4")}
+    assert min(measured["rtx-4090"], measured["rtx-3090"]) > 1
+    assert measured["l4"] < 0.5 < measured["h100-pcie"] < 0.7
+    rates = rates_of(job(gpu="p100", precision="amp-fp16"))
+    assert rates is not None  # its products in fp16 sum in fp32, at half of the rate of its data sheet at best
+    assert rates.products["float16"] == pytest.approx(rates.products["float32"], rel=0.05)
+
+
+@pytest.mark.closed_form
+def test_blackwell_for_games_attends_with_the_instructions_of_ampere() -> None:
+    """Compute capability 12 has neither wgmma nor tcgen05: kernels of FlashAttention-2 lose nothing there."""
+    kernel = Kernel(
+        "flash_attention", "forward", ATTENTION, 0, "bfloat16", 128, 1, NOTHING, NOTHING, NOTHING, NOTHING, (), 1
+    )
+
+    def share(gpu: str) -> float:
+        rates = rates_of(job(gpu=gpu, precision="amp-bf16"))
+        assert rates is not None
+        return rates.attention(kernel) / rates.half_flop_per_s
+
+    assert share("rtx-5090") == share("rtx-pro-6000") == pytest.approx(share("rtx-4090"))
+    assert share("b200") == pytest.approx(0.51 * share("rtx-5090"))
+
+
+@pytest.mark.closed_form
+def test_products_in_fp32_reach_less_where_integers_share_the_lanes() -> None:
+    shares = {}
+    for gpu in ("v100", "a100", "rtx-3090", "rtx-4090"):
+        rates = rates_of(job(gpu=gpu, precision="fp32"))
+        assert rates is not None
+        shares[gpu] = rates.product_flop_per_s / rates.peak_flop_per_s
+    assert shares["v100"] == pytest.approx(shares["a100"])
+    assert shares["rtx-3090"] == pytest.approx(shares["rtx-4090"])
+    assert shares["rtx-3090"] < 0.9 * shares["v100"]
 
 
 @pytest.mark.closed_form

@@ -24,6 +24,7 @@ class MegatronTiming(Timing):
     """
 
     hides_sums = False
+    hooks_checkpoints = False  # core/tensor_parallel/random.py, CheckpointFunction
     fused_optimizer = True
 
     def flash(self, gpu: Gpu) -> str:

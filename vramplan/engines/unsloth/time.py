@@ -13,6 +13,8 @@ from vramplan.values.job import ResolvedJob
 class UnslothTiming(Timing):
     """Elements that each kernel reads and writes for a token of a block."""
 
+    hooks_checkpoints = False  # unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer
+
     def fused_kernels(self, job: ResolvedJob) -> tuple[FusedKernel, ...]:
         """Norms, rotary positions, the gate of the feed-forward layer, and the residual sums."""
         shape = job.model

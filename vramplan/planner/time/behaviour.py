@@ -28,6 +28,7 @@ class Timing:
     """What a program may do differently; a subclass in its folder says what it does."""
 
     hides_sums = True  # whether gradients of replicas are summed beside backward
+    hooks_checkpoints = True  # whether checkpoints are torch.utils.checkpoint, whose hooks take the host's time
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
 

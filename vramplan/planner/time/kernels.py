@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vramplan.planner.time.fitted import HOST_SECONDS
 from vramplan.planner.time.rates import Rates
-from vramplan.replay.kernels import ATTENTION, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
+from vramplan.replay.kernels import ATTENTION, BACKWARD, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
 from vramplan.tuples import NamedTuple
 
 DIRECTIONS = ("forward", "recompute", "backward")
@@ -66,8 +65,14 @@ class Micro(NamedTuple):
     recomputed_flops: int
 
     def waiting(self, direction: str) -> float:
-        """Seconds in which the device has no kernel to run, since the host has not launched the next."""
-        return max(0.0, self.launching[direction] - self.by_direction[direction])
+        """Seconds in which the device has no kernel to run, since the host has not launched the next.
+
+        Blocks are computed again between those of backward, whose kernels wait in the same queue: one time of both.
+        """
+        if direction == RECOMPUTE:
+            return 0.0
+        together = (RECOMPUTE, BACKWARD) if direction == BACKWARD else (direction,)
+        return max(0.0, sum(self.launching[one] - self.by_direction[one] for one in together))
 
 
 def micro_of(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, compiled: bool) -> Micro:
@@ -76,11 +81,12 @@ def micro_of(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: boo
     by_direction = dict.fromkeys(DIRECTIONS, 0.0)
     launching = dict.fromkeys(DIRECTIONS, 0.0)
     model = recomputed = 0
+    host = rates.host_seconds
     for kernel, part, each, flops, again, _ in _timed(kernels, batch, rates, causal, compiled):
         seconds[part] += each
         by_direction[kernel.direction] += each
         if not compiled:  # how many kernels a compiler makes is not known
-            launching[kernel.direction] += kernel.launches * times_of(kernel, batch) * HOST_SECONDS[kernel.direction]
+            launching[kernel.direction] += kernel.launches * times_of(kernel, batch) * host[kernel.direction]
         if not flops:
             continue
         computed = kernel.at(flops, batch) - kernel.at(again, batch)

@@ -48,6 +48,10 @@ PROJECTED_BYTES = {"galore-adafactor": (40, 58)}
 and `add_`; in its subspace an element is moved next to nothing.
 """
 NORM_READS, SCALES = 1, 2  # of clipping: the norm reads every gradient, the scaling reads and writes it
+"""A GradScaler reads and writes every gradient too, to divide it by the scale of the loss and to look for infinities.
+
+Source: torch/amp/grad_scaler.py, `_unscale_grads_` (`_amp_foreach_non_finite_check_and_unscale_`).
+"""
 
 
 BF16_BYTES = 2
@@ -157,7 +161,7 @@ def _product_seconds(rows: int, inner: int, columns: int, rates: Rates) -> float
 
 
 def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
-    """What the step reads and writes on one device, and clipping: of states, gradients and weights not on the host.
+    """What the step reads and writes on one device, and clipping and a scaler: of what is not on the host.
 
     States in managed memory are counted as those of the device, where they stay while there is room.
     """
@@ -170,7 +174,8 @@ def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
     gradients = kept["gradients"] or weights
     passes = FUSED_PASSES if is_fused(job, record) else _passes(job)
     moved = _wide_bytes(job, record) or int((2 * (states + weights) + gradients) * passes)
-    return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
+    scaled = 0 if job.max_gradient_norm is None else NORM_READS + SCALES
+    return moved, (scaled + SCALES * job.grad_scaler) * gradients
 
 
 def _counted(job: ResolvedJob, figure: str) -> float:

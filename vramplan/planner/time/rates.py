@@ -11,6 +11,7 @@ from vramplan.replay.kernels import (
     DEQUANTIZED,
     FP8,
     PRODUCT,
+    RECOMPUTE,
     UNALIGNED,
     Kernel,
 )
@@ -19,15 +20,16 @@ from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import WITH_TF32, Gpu
 
 TF32_SHARE = 0.5  # of the dense bf16 rate, on every card of NVIDIA since Ampere (Ampere GA100 and GA102 whitepapers)
-BEST_PRODUCT = {"amd": 0.51, "": 0.80}
-"""Share of the dense rate that the best product reaches, where nobody measured the card: the least of measured ones.
+BEST_PRODUCT = {"amd": 0.51, fitted.BOOSTED_CARD: 1.07, "": 0.80}
+"""Share of the dense rate that the best product reaches, where nobody measured the card.
 
-Source: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS: H100 80.3 %, B200 77.6 %,
-A100 SXM 86.9 %, A100 PCIe 81.1 %, GH200 83.8 %, MI300X 51.4 %.
+The least of those of servers and workstations that were measured and do not wait for their limit of power: A100 SXM
+86.9 %, A100 PCIe 81.1 %, H100 80.3 %, GH200 83.8 %, B200 77.6 %, MI300X 51.4 %, and the median of 18 cards of GeForce,
+90 to 116 %. Sources: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS; of GeForce
+zzc0721/torch-performance-test-data, database.md at 9d82827, which the profiles of the cards name.
 """
 BOOSTED, BOOSTED_WATTS = ("7.5", "8.6", "8.9", "12.0"), 2.4e-12
-BOOSTED_PRODUCT = 1.15
-"""Of cards whose clock rises well above the one of the data sheet, which its rate is computed from: 1.9 to 2.0 GHz are
+"""Cards whose clock rises well above the one of the data sheet, which its rate is computed from: 1.9 to 2.0 GHz are
 usual on an RTX 3090, whose rate is that of 1.695 GHz. Those are cards of GeForce, whose tensor cores run at half of the
 rate with sums in fp32 and leave power for it: 2.7 to 7 W for each TFLOP/s. Cards for workstations and servers have the
 same chips at the whole rate and a lower limit of power, 0.6 to 2.2 W."""
@@ -54,11 +56,14 @@ their channels first: the kernels take channels last.
 Source: NVIDIA, Deep Learning Performance, Convolutional Layers, "Channels In And Out" and "Tensor Layouts".
 """
 
-PLAIN_PRODUCT = 0.9
+PLAIN_PRODUCT = {"8.6": 0.68, "8.9": 0.68, "9.0": 0.78, "12.0": 0.68, "": 0.9}
 """Share of the fp32 rate that a product reaches without tensor cores: in fp32, and in 16 bits where each matrix of a
 batch, or each row, does not begin at a multiple of 16 bytes, as with heads of 108 or 150 elements.
 
-Source: NVIDIA, cuBLAS documentation, "Tensor Core Usage". BigScience (chronicles-prequel.md, "NHEADs comparison") took
+The data sheet of chips from compute capability 8.6 on counts lanes that integers take too: an RTX 3090 reaches 24.8 of
+35.6 TFLOP/s, a 4090 54.7 of 82.6, a 5090 69 of 105, an H100 52 of 67, but a V100 14.1 of 15.7 and a P100 8.6 of 9.3.
+Sources: zzc0721/torch-performance-test-data, database.md at 9d82827, column fp32, the median of cards of a capability;
+NVIDIA, cuBLAS documentation, "Tensor Core Usage". BigScience (chronicles-prequel.md, "NHEADs comparison") took
 163 s with heads of 108 elements for the step that took 121 s with 216: attention at about 10 TFLOP/s of 312.
 """
 
@@ -74,7 +79,9 @@ Sources: arXiv:2307.08691, sections 1 and 4.1 (the first: forward 30 to 50 %, ba
 73 % and 63 %). cuDNN's is taken for as fast as the second.
 """
 NEWER_INSTRUCTIONS = {"hopper": 0.51, "blackwell": 0.51}
-"""What kernels that were written for Ampere reach of these shares on later cards, which multiply by other instructions.
+FORMER_INSTRUCTIONS = "12."  # compute capability of Blackwell's cards for games and workstations
+"""What kernels that were written for Ampere reach of these shares on later cards, which have other instructions:
+`wgmma` of compute capability 9.0, `tcgen05` of 10 and 11, but those of 12 Ampere's `mma` (PTX ISA, "Target ISA Notes").
 
 On an H100 FlashAttention-2 reaches 370 of 989 TFLOP/s (arXiv:2407.08608, figure 5): 37 % in place of 73 %.
 """
@@ -114,6 +121,7 @@ Of A100 and H100 1.36 to 2.07 times, at all sizes. Source: bitsandbytes pull req
 CODE_BYTES = 0.5  # of a number in 4 bits
 SMALL_HEAD = 96  # elements of a head, from which on the rates of heads of 128 are taken
 
+HOOKED_SECONDS = {**fitted.HOST_SECONDS, RECOMPUTE: fitted.HOST_SECONDS[RECOMPUTE] + fitted.HOOK_SECONDS}
 EIGHT_BIT_PRECISIONS = ("fp8", "fsdp-fp8")
 AMD = ("cdna1", "cdna2", "cdna3", "cdna4")
 
@@ -132,6 +140,7 @@ class Rates(NamedTuple):
     transposed: frozenset[str]  # element types whose convolutions turn operands and results, as images lie otherwise
     convolution_fp32: float  # FLOP/s of convolutions in fp32
     dequantized_per_s: float  # numbers that are made of 4-bit codes, where no bytes are waited for
+    host_seconds: dict[str, float]  # from one launch of a kernel to the next, by direction
     gpu: Gpu
 
     @property
@@ -201,7 +210,7 @@ class Rates(NamedTuple):
         else:
             rate = ATTENTION_SHARES[self.flash][large][backward] * self.half_flop_per_s
             if self.flash != CUDNN:  # which is written for each
-                rate *= NEWER_INSTRUCTIONS.get(self.gpu.architecture or "", 1.0)
+                rate *= _newer_instructions(self.gpu)
         if self.flash == CUDNN:  # the others were fitted with the clock that a generation keeps
             rate *= fitted.products_on(self.gpu.architecture) / fitted.PRODUCTS[""]
         return rate * fitted.ATTENTION[self.flash]
@@ -223,7 +232,7 @@ def rates_of(job: ResolvedJob) -> Rates | None:
         return None
     dtype = {"fp8_rate": FP8, "fp32": "float32", "bf16_rate": "bfloat16", "fp16": "float16"}[rate_key(job)]
     best = best_product(gpu)
-    plain = (single or half or peak) * PLAIN_PRODUCT
+    plain = (single or half or peak) * PLAIN_PRODUCT.get(gpu.compute_capability or "", PLAIN_PRODUCT[""])
     products = {"float32": plain, UNALIGNED: plain}
     if job.tf32 and tensor is not None:
         products["float32"] = tensor * best
@@ -233,7 +242,7 @@ def rates_of(job: ResolvedJob) -> Rates | None:
         products[FP8] = gpu.fp8_flop_per_s * best
     tile = LARGE_TILE if gpu.compute_capability in LARGE_TILES else SMALL_TILE
     turned = frozenset({"float16", "bfloat16", *(("float32",) if tensor else ())})
-    derated = fitted.products_on(gpu.architecture)
+    derated = fitted.products_on(fitted.BOOSTED_CARD if is_boosted(gpu) else gpu.architecture)
     return Rates(
         peak_flop_per_s=peak,
         products={name: rate * derated for name, rate in products.items()},
@@ -247,8 +256,14 @@ def rates_of(job: ResolvedJob) -> Rates | None:
         # torch.backends.cudnn.allow_tf32 is true by default, unlike that of products (PyTorch, CUDA semantics)
         convolution_fp32=(plain if tensor is None else tensor * best) * derated,
         dequantized_per_s=(single or half or peak) / (DEQUANTIZED_FLOPS * _longer(job.bitsandbytes)),
+        host_seconds=HOOKED_SECONDS if _has_hooks(job) else fitted.HOST_SECONDS,
         gpu=gpu,
     )
+
+
+def _has_hooks(job: ResolvedJob) -> bool:
+    """Whether its checkpoints are those of torch.utils.checkpoint without reentrance."""
+    return not job.checkpoint_reentrant and timing_of(job).hooks_checkpoints
 
 
 def _longer(release: str | None) -> float:
@@ -282,6 +297,19 @@ def best_product(gpu: Gpu) -> float:
     half = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
     if gpu.product_flop_per_s is not None and half:
         return gpu.product_flop_per_s / half
-    if gpu.compute_capability in BOOSTED and half and (gpu.tdp_watts or 0.0) / half >= BOOSTED_WATTS:
-        return BOOSTED_PRODUCT
+    if is_boosted(gpu):
+        return BEST_PRODUCT[fitted.BOOSTED_CARD]
     return BEST_PRODUCT["amd" if gpu.architecture in AMD else ""]
+
+
+def is_boosted(gpu: Gpu) -> bool:
+    """Whether a card's clock rises well above that of the data sheet."""
+    half = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
+    return bool(half and gpu.compute_capability in BOOSTED and (gpu.tdp_watts or 0.0) / half >= BOOSTED_WATTS)
+
+
+def _newer_instructions(gpu: Gpu) -> float:
+    """What a kernel that was written for Ampere reaches of its share there."""
+    if (gpu.compute_capability or "").startswith(FORMER_INSTRUCTIONS):
+        return 1.0
+    return NEWER_INSTRUCTIONS.get(gpu.architecture or "", 1.0)
