@@ -29,6 +29,7 @@ class Timing:
 
     hides_sums = True  # whether gradients of replicas are summed beside backward
     hooks_checkpoints = True  # whether checkpoints are torch.utils.checkpoint, whose hooks take the host's time
+    python_backward = False  # whether the backward of blocks is Python as well, and not PyTorch's own in C++
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
 

@@ -9,6 +9,7 @@ from vramplan.replay.kernels import (
     BACKWARD,
     CONVOLUTION,
     DEQUANTIZED,
+    FORWARD,
     FP8,
     PRODUCT,
     RECOMPUTE,
@@ -121,7 +122,6 @@ Of A100 and H100 1.36 to 2.07 times, at all sizes. Source: bitsandbytes pull req
 CODE_BYTES = 0.5  # of a number in 4 bits
 SMALL_HEAD = 96  # elements of a head, from which on the rates of heads of 128 are taken
 
-HOOKED_SECONDS = {**fitted.HOST_SECONDS, RECOMPUTE: fitted.HOST_SECONDS[RECOMPUTE] + fitted.HOOK_SECONDS}
 EIGHT_BIT_PRECISIONS = ("fp8", "fsdp-fp8")
 AMD = ("cdna1", "cdna2", "cdna3", "cdna4")
 
@@ -249,21 +249,33 @@ def rates_of(job: ResolvedJob) -> Rates | None:
         product_dtype=dtype if dtype in products else "float32",
         half_flop_per_s=half or peak,
         bytes_per_s=gpu.memory_bandwidth_bytes_per_s * fitted.BANDWIDTH,
-        flash=EFFICIENT if job.attention == "efficient" else timing_of(job).flash(gpu),
+        flash=_flash(job),
         idle_elements=IDLE_WAVE * (gpu.multiprocessors or 0) * tile,
         plain="" if tensor and job.tf32 else "float32",
         transposed=frozenset() if job.channels_last else turned,
         # torch.backends.cudnn.allow_tf32 is true by default, unlike that of products (PyTorch, CUDA semantics)
         convolution_fp32=(plain if tensor is None else tensor * best) * derated,
         dequantized_per_s=(single or half or peak) / (DEQUANTIZED_FLOPS * _longer(job.bitsandbytes)),
-        host_seconds=HOOKED_SECONDS if _has_hooks(job) else fitted.HOST_SECONDS,
+        host_seconds=_host_seconds(job),
         gpu=gpu,
     )
 
 
-def _has_hooks(job: ResolvedJob) -> bool:
-    """Whether its checkpoints are those of torch.utils.checkpoint without reentrance."""
-    return not job.checkpoint_reentrant and timing_of(job).hooks_checkpoints
+def _flash(job: ResolvedJob) -> str:
+    """The kernel of fused attention: PyTorch 2.0 and 2.1 have the first FlashAttention."""
+    if job.attention == "efficient":
+        return EFFICIENT
+    return FLASH1 if job.first_flash else timing_of(job).flash(job.gpu)
+
+
+def _host_seconds(job: ResolvedJob) -> dict[str, float]:
+    """From one launch to the next, by direction; checkpoints without reentrance have hooks."""
+    timing, found = timing_of(job), fitted.HOST_SECONDS
+    if timing.python_backward:
+        found = {**found, BACKWARD: found[FORWARD]}
+    if timing.hooks_checkpoints and not job.checkpoint_reentrant:
+        found = {**found, RECOMPUTE: found[RECOMPUTE] + fitted.HOOK_SECONDS}
+    return found
 
 
 def _longer(release: str | None) -> float:
