@@ -56,3 +56,11 @@ def test_an_iteration_that_finds_gradients_in_buffers_is_one_that_finds_none(
     for micro in (2, 5):
         assert once.peaks(micro) == again.peaks(micro)
         assert once.stranded_bytes(micro) == again.stranded_bytes(micro)
+
+
+def test_one_search_tells_the_first_flash_attention_from_the_second() -> None:
+    """What a GPU reaches is kept for the jobs of which it is the same, which is not so of two releases of PyTorch."""
+    bounds = Bounds()
+    keys = {"precision": "amp-bf16", "sequence_length": 1024, "micro_batch_size": 12}
+    first, second = (bounds.least_without_sharing(job(**keys, pytorch_version=version)) for version in ("2.0", "2.2"))
+    assert first > 1.02 * second

@@ -226,7 +226,8 @@ class Bounds:
 
     def _rates(self, job: ResolvedJob) -> Rates | None:
         """The rates of a job's GPU, the same object for all that they are the same for."""
-        key = (job.gpu, job.precision, job.tf32, job.attention, job.channels_last, job.runtime.engine, job.bitsandbytes)
+        products = job.gpu, job.precision, job.tf32, job.channels_last, job.runtime.engine, job.bitsandbytes
+        key = (*products, job.attention, job.first_flash, job.checkpoint_reentrant)
         if key not in self.rates:
             self.rates[key] = rates_of(job)
         return self.rates[key]
