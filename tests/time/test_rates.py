@@ -145,7 +145,7 @@ def test_a_thin_product_has_small_tiles_at_half_of_the_rate() -> None:
 @pytest.mark.closed_form
 def test_cards_of_geforce_alone_keep_a_clock_above_the_data_sheet() -> None:
     boosted, plain = ("rtx-3050-8gb", "rtx-4080", "rtx-2070-super"), ("a40", "l40", "rtx-a5000", "rtx-6000-ada")
-    assert {best_product(find_gpu(name).gpu()) for name in boosted} == {1.07}
+    assert {best_product(find_gpu(name).gpu()) for name in boosted} == {1.08}
     assert {best_product(find_gpu(name).gpu()) for name in plain} == {0.8}
 
 

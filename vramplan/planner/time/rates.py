@@ -21,13 +21,13 @@ from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import WITH_TF32, Gpu
 
 TF32_SHARE = 0.5  # of the dense bf16 rate, on every card of NVIDIA since Ampere (Ampere GA100 and GA102 whitepapers)
-BEST_PRODUCT = {"amd": 0.51, fitted.BOOSTED_CARD: 1.07, "": 0.80}
+BEST_PRODUCT = {"amd": 0.51, fitted.BOOSTED_CARD: 1.08, "": 0.80}
 """Share of the dense rate that the best product reaches, where nobody measured the card.
 
 The least of those of servers and workstations that were measured and do not wait for their limit of power: A100 SXM
-86.9 %, A100 PCIe 81.1 %, H100 80.3 %, GH200 83.8 %, B200 77.6 %, MI300X 51.4 %, and the median of 18 cards of GeForce,
-90 to 116 %. Sources: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS; of GeForce
-zzc0721/torch-performance-test-data, database.md at 9d82827, which the profiles of the cards name.
+86.9 %, A100 PCIe 81.1 %, H100 80.3 %, GH200 83.8 %, B200 77.6 %, MI300X 51.4 %, and the median of 23 cards of GeForce,
+92 to 115 %. Sources: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS; of GeForce
+zzc0721/torch-performance-test-data, database.md at 9d82827 and issues, which the profiles of the cards name.
 """
 BOOSTED, BOOSTED_WATTS = ("7.5", "8.6", "8.9", "12.0"), 2.4e-12
 """Cards whose clock rises well above the one of the data sheet, which its rate is computed from: 1.9 to 2.0 GHz are
