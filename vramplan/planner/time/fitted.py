@@ -21,12 +21,12 @@ class FittedRate(NamedTuple):
 
 
 BOOSTED_CARD = "boosted"  # of GeForce, in place of its generation
-PRODUCTS = {"": 0.83, "hopper": 0.765, BOOSTED_CARD: 0.94}
+PRODUCTS = {"": 0.83, "hopper": 0.765, BOOSTED_CARD: 0.98}
 """Of the rate of the best product, that of the full waves of the products of a training step, by generation.
 
 Hopper lowers its clock under a load that lasts, which the best product alone does not show. Cards of GeForce, whose
-tensor cores run at half of the rate, wait less for operands and keep their clock; with 0.94 timm's rates on an RTX 3090
-have a median error of 5 %, with 0.83 of 11 %.
+tensor cores run at half of the rate, wait less for operands and keep their clock: timm's rates on an RTX 3090
+have a median error of 5 % and no bias with 0.98, and 11 % with 0.83.
 """
 
 ATTENTION = {FLASH1: 0.98, FLASH2: 0.84, CUDNN: 0.84}
