@@ -80,12 +80,12 @@ def _asgd_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
         for operator in ("_foreach_add", "_foreach_sub"):
             between = new_of_each(tape, operator, group)
             del between
-        rates = [_rate(tape, copies_of(tape, one)) for one in group]
-        shares = [tape.several("_to_copy", (), FP32, copies_of(tape, one)) for one in group]
+        rates = [_rate(tape, parameter) for parameter in group]
+        shares = [tape.several("_to_copy", (), FP32, copies_of(tape, parameter)) for parameter in group]
     del rates, shares
 
 
-def _rate(tape: Tape, copies: int) -> Tensor:
+def _rate(tape: Tape, parameter: Parameter) -> Tensor:
     """lr / (1 + lambd * lr * step) ** alpha of each copy: a number divided by a tensor is its reciprocal, times it."""
     product = tape.new("mul", (), FP32, False)
     increased = tape.new("add", (), FP32, False)
@@ -93,7 +93,7 @@ def _rate(tape: Tape, copies: int) -> Tensor:
     power = tape.new("pow", (), FP32, False)
     del increased
     reciprocal = tape.new("reciprocal", (), FP32, False)
-    rate = tape.several("mul", (), FP32, copies)
+    rate = tape.several("mul", (), FP32, copies_of(tape, parameter))
     del power, reciprocal
     return rate
 
