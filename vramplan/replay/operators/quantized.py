@@ -53,11 +53,13 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
     x = to(x, bits.compute)
     outputs, inputs = weight.shape
     x_shape, batched, rows = x.shape, x.batched, prod(x.shape[:-1])
-    work = 2 * rows * inputs * outputs
+    work, needs_x = 2 * rows * inputs * outputs, x.node is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         of_bias = _summed(grad, bias)
+        if not needs_x:
+            return (None, None, of_bias)
         copy = _dequantized(weight, bits)
         flat = reshape_gradient(grad, (rows, outputs))
         tape.launch("MatMul4Bit", (flat, copy))
@@ -85,7 +87,7 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
     tape.work(work)
     out = tape.new("MatMul4Bit", (*x_shape[:-1], outputs), bits.compute, batched, None, node)
     del maxima, offset, copy, flat
-    if node is not None:
+    if node is not None and needs_x:
         whole = tape.role(Sharding).held_whole(weight)
         if whole is not None:
             tape.held.append((node, whole))
@@ -157,7 +159,8 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     The input is cast to fp16 and quantized row by row, the product is made in int32 and turned to fp16, then to the
     dtype of the input. Columns with outliers, which depend on the data, are left out. With an inner size that is no
     multiple of four the product is made in fp32.
-    Keeps `x` until backward is over, checkpoint or not, as it hangs on the context of the function itself.
+    Keeps `x` until backward is over, checkpoint or not, as it hangs on the context of the function itself, but where
+    the bias alone is trained.
     Backward: the gradient of the bias, a working copy of the weight in the dtype of x, then 1 new, the gradient of x.
     Source: bitsandbytes 0.50.2, autograd/_functions.py, MatMul8bitLt; backends/cuda/ops.py, int8_vectorwise_quant and
     int8_mm_dequant; backends/default/ops.py, int8_mixed_scaled_mm and int8_scaled_mm; arXiv:2208.07339.
@@ -165,11 +168,13 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     tape, dtype = x.tape, x.dtype
     outputs, inputs = weight.shape
     x_shape, batched, rows = x.shape, x.batched, prod(x.shape[:-1])
-    work = 2 * rows * inputs * outputs
+    work, needs_x = 2 * rows * inputs * outputs, x.node is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         of_bias = _summed(grad, bias)
+        if not needs_x:
+            return (None, None, of_bias)
         flat = reshape_gradient(grad, (rows, outputs))
         if flat.strides is not None:
             flat = tape.new("clone", flat.shape, flat.dtype, batched)
@@ -196,7 +201,7 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     half = tape.new("int8_mm_dequant", (rows, outputs), FP16, batched)
     out = to(half, dtype)
     del half, product, codes, statistics
-    if node is not None:
+    if node is not None and needs_x:
         tape.held.append((node, flat))
     tape.role(Sharding).takes_own(weight)
     return out.alias((*x_shape[:-1], outputs), None, node)

@@ -115,6 +115,17 @@ class FourierFT(Change):
         self.widths = target.widths
         self.own = (self.spectrum,)
 
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        """The change and the input in its dtype are there until the sum is in the dtype of before."""
+        previous = x.dtype
+        with Outer(x, own=self.own):
+            result = self.base(module, x)
+            change = self.change()
+            x = to(x, change.dtype)
+            result = add(result, linear(x, change))
+            result = to(result, previous)
+        return result
+
     def change(self) -> Tensor:
         """get_delta_weight."""
         inputs, outputs = self.widths
