@@ -183,7 +183,7 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
 def _takes_plain(model: ModelShape) -> bool:
     """Whether plain operators are in the replay: of Transformers' code, without a row or a mask of images."""
     masks_images = model.takes_images and no_flash_attention(model.family) is not None and not adds_bias(model.family)
-    return not is_own_code(model.family) and not model.any_image_size and not masks_images
+    return not is_own_code(model.family) and model.vision_frames is None and not masks_images
 
 
 def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str, *, package: bool = False) -> str | None:

@@ -18,8 +18,17 @@ from vramplan.replay.observers import Outer
 from vramplan.replay.operators.attention import efficient
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar
+from vramplan.replay.operators.masked_attention import unfused_attention
 from vramplan.replay.operators.normalised import softmax
-from vramplan.replay.operators.one_row import RowMask, for_each, for_kernel, row_mask, rows_of_images, whole
+from vramplan.replay.operators.one_row import (
+    RowMask,
+    for_each,
+    for_kernel,
+    for_operators,
+    row_mask,
+    rows_of_images,
+    whole,
+)
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import autocast_half, contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -55,11 +64,19 @@ class Attention:
         if self.recipe.attention == "eager":
             output, weights = eager_attention(query, key, value, mask, self.recipe.vision_attention_dropout)
         else:
-            query, key, value = autocast_half(query), autocast_half(key), autocast_half(value)
-            output = contiguous(transpose(efficient(query, key, value, *for_kernel(mask)), 1, 2))
+            output = self.by_operator(query, key, value, mask)
+            output = contiguous(transpose(output, 1, 2))
         output = contiguous(view(output, (1, patches, width)))
         output = self.o_proj(output)
         return output, weights
+
+    def by_operator(self, query: Tensor, key: Tensor, value: Tensor, mask: RowMask) -> Tensor:
+        """`F.scaled_dot_product_attention`, which autocast casts for: its kernel, or plain operators."""
+        query, key, value = autocast_half(query), autocast_half(key), autocast_half(value)
+        if self.recipe.attention != "math":
+            return efficient(query, key, value, *for_kernel(mask))
+        added = for_operators(mask)
+        return unfused_attention(query, key, value, whole(added), self.recipe.vision_attention_dropout, squares=True)
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: RowMask, p: float) -> tuple[Tensor, Tensor]:

@@ -44,17 +44,24 @@ def aligned_mask(mask: Tensor, scores: Shape) -> Tensor:
     return mask.alias(scores, normalised(scores, (*wide, strides[-1])), None)
 
 
-def broadcast_matmul(a: Tensor, b: Tensor) -> Tensor:
+def broadcast_matmul(a: Tensor, b: Tensor, *, squares: bool = False) -> Tensor:
     """`a @ b` of [B, a, m, k] and [B, a or 1, k, n]: the second operand is expanded, and copied if it must be.
 
     Source: aten/src/ATen/native/LinearAlgebra.cpp, _matmul_impl.
     """
     a, b = autocast_half(a), autocast_half(b)
-    return matmul(a, expand(b, (*a.shape[:2], *b.shape[2:])))
+    return matmul(a, expand(b, (*a.shape[:2], *b.shape[2:])), squares=squares)
 
 
 def unfused_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, *, causal: bool = True
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    *,
+    causal: bool = True,
+    squares: bool = False,
 ) -> Tensor:
     """`scaled_dot_product_attention` without a kernel of its own: products, mask and softmax, in fp32 whatever q is.
 
@@ -62,6 +69,7 @@ def unfused_attention(
     than one query, it makes the triangle itself.
     With one there is a key-value head for each head, or a single one, which the product expands. A bias that needs a
     gradient has that of the scores, summed over the samples.
+    `squares` says that queries and keys are each those of all samples, which stand in one row.
     Its locals live until it returns; so does a copy of the probabilities in the dtype of q, its second result.
     Source: aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math.
     """
@@ -75,7 +83,7 @@ def unfused_attention(
         groups = q.shape[1] // k.shape[1]
         if groups > 1:
             key, value = repeat_interleave(key_acc, groups), repeat_interleave(value_acc, groups)
-    scores = broadcast_matmul(query, mul_scalar(transpose(key, -2, -1)))
+    scores = broadcast_matmul(query, mul_scalar(transpose(key, -2, -1)), squares=squares)
     if mask is not None and tape.selective:
         scores = add(scores, mask)  # elsewhere in place (areAnyTensorSubclassLike: a checkpoint follows the operators)
     elif mask is not None and mask.node is not None:
@@ -120,7 +128,7 @@ def safe_softmax(x: Tensor) -> Tensor:
     _plain = tape.like("_softmax", x)
     _infinity = tape.new("scalar_tensor", (), dtype, False)
     _masked = tape.like("eq", x, BOOL)
-    _rows = tape.new("all", (*x.shape[:-1], 1), BOOL, x.batched)
+    _rows = tape.new("all", (*x.shape[:-1], 1), BOOL, bool(x.batched))
     _zero = tape.new("scalar_tensor", (), dtype, False)
     out = tape.like("_safe_softmax", x, None, node)
     tape.save(node, out)

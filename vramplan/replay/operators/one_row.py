@@ -38,13 +38,19 @@ def whole(mask: RowMask) -> Tensor:
     return mask[0]
 
 
+def for_operators(mask: RowMask) -> RowMask:
+    """The mask as plain operators add it: in the dtype that autocast casts to."""
+    tape, patches = mask[0].tape, mask[0].shape[-1] // mask[0].tape.batch
+    if tape.autocast is not None and mask[0].dtype is FP32:
+        return row_mask(tape, patches, tape.autocast, "to")
+    return mask
+
+
 def for_kernel(mask: RowMask) -> tuple[Tensor, Tensor]:
     """What the memory-efficient kernel keeps of it: itself, and the wider copy; one of both is empty."""
-    tape, dtype, patches = mask[0].tape, mask[0].dtype, mask[0].shape[-1] // mask[0].tape.batch
-    if tape.autocast is not None and dtype is FP32:
-        dtype = tape.autocast
-        mask = row_mask(tape, patches, dtype, "to")
-    return mask[0], _sized(tape, "constant_pad_nd", patches, dtype, _padded)
+    mask = for_operators(mask)
+    tape, patches = mask[0].tape, mask[0].shape[-1] // mask[0].tape.batch
+    return mask[0], _sized(tape, "constant_pad_nd", patches, mask[0].dtype, _padded)
 
 
 def _sized(tape: Tape, operator: str, patches: int, dtype: DType, elements: Callable[[int], int]) -> Tensor:
