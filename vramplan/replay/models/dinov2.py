@@ -11,12 +11,13 @@ from math import isqrt
 from vramplan.replay.models import bert, vit
 from vramplan.replay.models.modules import LayerNorm, Linear, Recipe
 from vramplan.replay.models.vit import FeedForward, Vit
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.alternating import mean_over
 from vramplan.replay.operators.elementwise import add, mul, silu
 from vramplan.replay.operators.images import bicubic
 from vramplan.replay.operators.views import after, cat, narrow, select, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
 def eager_attention(
@@ -93,6 +94,19 @@ class Dinov2(Vit):
         """What stands for patches that are masked in pre-training, of which a classification has none."""
         width, dtype = self.recipe.shape.hidden_size, self.recipe.weight_dtype
         self.mask_token = self.tape.parameter("mask_token", (1, width), dtype)
+
+    def own_tensors(self) -> tuple[Parameter, ...]:
+        """The token of masked patches too."""
+        return self.cls_token, self.mask_token, self.positions
+
+    def read(self) -> tuple[Parameter, ...]:
+        """Nothing: the module of the patches asks."""
+        return ()
+
+    def cut(self, pixel_values: Tensor) -> Tensor:
+        """Dinov2PatchEmbeddings.forward, which casts the images to the dtype of the weight of its convolution."""
+        with Outer(pixel_values, read=(self.patches,)):
+            return super().cut(pixel_values)
 
     def pool(self, sequence: Tensor) -> Tensor:
         """The class token, and the mean of the patches beside it."""

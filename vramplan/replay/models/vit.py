@@ -159,15 +159,19 @@ class Vit:
         return select(sequence, 1)
 
     def encode(self, pixel_values: Tensor) -> Tensor:
-        """ViTModel.forward, without a pooler; it casts the images to the dtype of the patches' weight."""
+        """ViTModel.forward, without a pooler."""
         tape, recipe = self.tape, self.recipe
-        with Outer(pixel_values, read=(self.patches,)):
+        with Outer(pixel_values, read=self.read()):
             _embedded = self.embed(pixel_values)
             hidden = run_blocks(tape, recipe.segments, lambda i: self.block(tape, recipe), _embedded)
             with tape.building("norm"):
                 norm = LayerNorm(tape, "layernorm", recipe.shape.hidden_size, recipe.weight_dtype)
             sequence = norm(hidden)
         return sequence
+
+    def read(self) -> tuple[Parameter, ...]:
+        """What the model asks for itself: the dtype of the patches' weight, to which it casts the images."""
+        return (self.patches,)
 
     def embed(self, pixel_values: Tensor) -> Tensor:
         """ViTEmbeddings.forward: the class token before the patches, and positions."""
