@@ -24,10 +24,11 @@ from vramplan.measure.runnable import (
     OF_SMALL_LIBRARIES,
 )
 from vramplan.planner.setups import iteration_of
+from vramplan.replay.models.parts import block_lists
 from vramplan.replay.optimizers import MOMENTS, OF_TRANSFORMERS
 from vramplan.replay.precision import precision_of
 from vramplan.replay.techniques.clipping import PARTIAL_NORMS
-from vramplan.replay.techniques.trained import frozen_words
+from vramplan.replay.techniques.trained import frozen_words, is_in_turns
 from vramplan.values.job import BEFORE_BACKWARD, ResolvedJob
 
 RATE = 1e-4
@@ -108,7 +109,8 @@ def optimizer_of(job: ResolvedJob, model: Any) -> Any:
         base, named = _made(job, model, trained), list(model.named_parameters())
         first = frozen_words(iteration_of(job)) != job.frozen
         turns = {"switch_mode": "ascending" if first else "descending", "switch_block_every": steps}
-        start = 0 if first else job.model.layers - 1
+        turns_of = zip(job.model.stacks, block_lists(job.model), strict=True)
+        start = 0 if first else sum(blocks for blocks, name in turns_of if is_in_turns(name)) - 1
         made = import_module("badam").BlockOptimizer(base, named, start_block=start, verbose=0, **turns)
         sizes = [sum(one.numel() for name, one in named if prefix[0] in name) for prefix in made.block_prefix_list]
         others = [number for number in range(len(sizes)) if number != start]

@@ -11,7 +11,6 @@ from vramplan.replay.kernels import Launches
 from vramplan.replay.models import attends_beside, family
 from vramplan.replay.models.capable import own_loss
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Segment
-from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, KeyValues, train
 from vramplan.replay.precision import precision_of
@@ -21,7 +20,7 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of
 from vramplan.replay.techniques.losses import FUSED
-from vramplan.replay.techniques.trained import trained_of
+from vramplan.replay.techniques.trained import all_but_one, trained_of
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
 
@@ -94,7 +93,7 @@ def _frozen(setup: Setup) -> tuple[str, ...]:
     """
     if setup.trained_blocks != "badam" or not setup.frozen:
         return setup.frozen
-    return (f"{LAYERS}.1-{setup.model.layers - 1}",)
+    return all_but_one(setup.model, first=True)
 
 
 def _evaluated(setup: Setup) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramplan.options import words
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.models.parts import block_lists
-from vramplan.replay.techniques.trained import names_of
+from vramplan.replay.techniques.trained import all_but_one, is_in_turns, names_of, outer_parts
 from vramplan.values.parallel import DDP, is_fsdp
 
 if TYPE_CHECKING:
@@ -86,25 +86,34 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
         _check_stepped(fields, given, optimizer)
     if raw.activation_checkpointing == "optimal":
         fields.refuse("activation_checkpointing", f"optimal is not modelled with {KEY}", hint="use sqrt or full")
-    if len(model.stacks) != 1 or not any(path[0] == LAYERS for path in names_of(model).paths):
-        message = f"{given} is modelled for models with one stack of blocks"
+    in_one = len(model.stacks) == 1 and any(path[0] == LAYERS for path in names_of(model).paths)
+    if not in_one and not (word == BADAM and _is_chained(model)):
+        message = f"{given} is modelled for one stack of blocks, or a second one that reads what the first gives"
         if word != BADAM:  # LMFlow's and Axolotl's callbacks are given the name of one list, lisa_layers_attribute
             message = f"{given} trains blocks of one list, and {model.name} has none of them all"
         fields.refuse(KEY, message, hint="leave it out")
         return ()
-    if word == BADAM and not block_lists(model)[0].endswith(LAYERS):
+    if word == BADAM and not any(map(is_in_turns, block_lists(model))):
         message = (
             f"{given} finds blocks by the name {LAYERS}, and those of {model.name} are called {block_lists(model)[0]}"
         )
         fields.refuse(KEY, message, hint="leave it out")
         return ()
-    trained = 1 if word == BADAM else int(number)
+    if word == BADAM:
+        return all_but_one(model, first=False)
+    trained = int(number)
     if trained > model.layers:
         message = f"{given} trains more blocks than the {model.layers} of {model.name}"
         fields.refuse(KEY, message, hint=f"at most {model.layers}")
         return ()
     last = model.layers - trained - 1
     return () if last < 0 else (f"{LAYERS}.0-{last}",)
+
+
+def _is_chained(model: ModelShape) -> bool:
+    """Whether there are two stacks of blocks, of which the second reads what the first gives."""
+    reads = model.decoder_layers is not None or (model.takes_text and model.projection_size is None)
+    return reads and not model.stored_blocks and len(model.stacks) == len(outer_parts(model)) == 2
 
 
 def _check_stepped(fields: Fields, given: str, optimizer: str) -> None:

@@ -32,7 +32,7 @@ from vramplan.replay.techniques.adapters import (
 )
 from vramplan.replay.techniques.convolution_adapters import LoraConvolution
 from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
-from vramplan.replay.techniques.frozen import matches, path_of
+from vramplan.replay.techniques.frozen import matches, path_of, words_of_block
 from vramplan.replay.techniques.gptq import is_quantized
 from vramplan.replay.techniques.lora_kernels import OutputAtOnce, all_at_once, gated_at_once
 from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
@@ -278,8 +278,8 @@ class AdaptedInTurns(Adapted):
         return own and LAYERS in path and not any(matches(word, path) for word in self.frozen)
 
     def block(self, number: int) -> object:
-        """Whether it is the turn of the block."""
-        return any(matches(word, (LAYERS, str(number))) for word in self.frozen)
+        """Which words say something about the block: of that whose turn it is, none of its own stack."""
+        return words_of_block(self.frozen, number)
 
 
 class AdapterOff(Trained):

@@ -28,7 +28,12 @@ class Frozen(Trained):
 
     def block(self, number: int) -> object:
         """Which words say something about the block."""
-        return tuple(word for word in self.words if matches(_of_layers(word), (LAYERS, str(number))))
+        return words_of_block(self.words, number)
+
+
+def words_of_block(words: Sequence[str], number: int) -> tuple[str, ...]:
+    """Those that say something about the block of a number, in whichever stack."""
+    return tuple(word for word in words if matches(_of_layers(word), (LAYERS, str(number))))
 
 
 def are_whole_blocks(words: Sequence[str]) -> bool:

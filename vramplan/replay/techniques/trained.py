@@ -15,7 +15,7 @@ from vramplan.replay.models import family
 from vramplan.replay.models.capable import looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD_LAYER, LAYERS
-from vramplan.replay.models.parts import asks_no_inputs
+from vramplan.replay.models.parts import asks_no_inputs, block_lists
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import StandingState
@@ -98,7 +98,39 @@ def frozen_words(setup: Setup) -> tuple[str, ...]:
     """
     if setup.trained_blocks != "badam" or not setup.frozen or asks_inputs(setup):
         return setup.frozen
-    return (f"{LAYERS}.1-{setup.model.layers - 1}",)
+    return all_but_one(setup.model, first=True)
+
+
+def all_but_one(model: ModelShape, *, first: bool) -> tuple[str, ...]:
+    """The blocks that are frozen while BAdam trains one, in the words of a job: the first of all, or the last.
+
+    Where a second stack reads what the first gives, that is the first block of the one, or the last of the other, of
+    those stacks in whose blocks BAdam finds something to train.
+    """
+    stacks, found = model.stacks, [is_in_turns(one) for one in block_lists(model)]
+    outer = [""] if len(stacks) == 1 else [f"{one}." for one in outer_parts(model)]
+    turn = found.index(True) if first else len(found) - 1 - found[::-1].index(True)
+    words = []
+    for stack, (before, blocks) in enumerate(zip(outer, stacks, strict=True)):
+        start = int(stack == turn and first)
+        last = blocks - 1 - int(stack == turn and not first)
+        if last >= start:
+            words.append(f"{before}{LAYERS}.{start}-{last}")
+    return tuple(words)
+
+
+def is_in_turns(block_list: str) -> bool:
+    """Whether BAdam finds the blocks of a list by its name.
+
+    Source: badam 1.4, block_optim.py, infer_param_groups.
+    """
+    return block_list.endswith(LAYERS)
+
+
+def outer_parts(model: ModelShape) -> tuple[str, ...]:
+    """The parts around each stack of blocks, in the order of the stacks; what is in no part of its own has no name."""
+    inside = [path[: path.index(LAYERS)] for path in names_of(model).paths if LAYERS in path]
+    return tuple(dict.fromkeys(".".join(one) for one in inside))
 
 
 def asks_inputs(setup: Setup) -> bool:
