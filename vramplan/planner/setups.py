@@ -8,7 +8,15 @@ from vramplan.engines import engine_of, imported, is_cast_beside_policy
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL, segments_in
 from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, GRPO, OUTSIDE_LOSSES, SMOOTHED, TILED
+from vramplan.replay.models.modules import (
+    CAUSAL_LM_FP32,
+    FP32_LOGITS,
+    GRPO,
+    HALF_LOGITS,
+    OUTSIDE_LOSSES,
+    SMOOTHED,
+    TILED,
+)
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
@@ -232,7 +240,7 @@ def loss_of(job: ResolvedJob) -> str:
         taught = planning.taught_in_tiles if job.loss == TILED else planning.taught_loss
     if taught is not None:
         return taught
-    if job.label_smoothing and (job.loss.startswith("chunked:") or job.loss == FP32_LOGITS):
+    if job.label_smoothing and (job.loss.startswith("chunked:") or job.loss in (FP32_LOGITS, HALF_LOGITS)):
         return f"{SMOOTHED}-{job.loss}"
     if job.label_smoothing and job.loss != "fused":  # whose kernel smooths in place
         return planning_of(job).smoothed_loss

@@ -281,12 +281,14 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
     """
     fields = resolver.fields
     word = words.pattern_word(loss)
-    if resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside:
+    outside = resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside
+    if outside:
         _check_outside(resolver, "the Trainer's smoothed labels")
-        if resolver.raw.adapter_kind in words.VIRTUAL_TOKENS:
+        prefix_before = model.task == "lm" and resolver.raw.adapter_kind == words.PREFIX
+        if resolver.raw.adapter_kind in words.VIRTUAL_TOKENS and not prefix_before:
             kind = resolver.raw.adapter_kind
             message = f"the Trainer's smoothed labels are not modelled with {kind}"
-            if kind in words.EMBEDDED_PROMPTS and model.task == "lm":
+            if model.task == "lm":
                 message = f"the Trainer's smoothed labels are those of the text alone, and logits of {kind} are longer"
             fields.refuse("label_smoothing", message, hint="leave it out")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
@@ -294,7 +296,7 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
         if word in (*SMOOTHED_HEADS, UPCAST, words.HALF_LOGITS):
             resolver.assume("loss", "standard", f"the Trainer smooths over whole logits, and {loss} is not run")
             return "standard"
-    if word not in ("standard", *SMOOTHED_HEADS, UPCAST):
+    if word not in ("standard", *SMOOTHED_HEADS, UPCAST, words.HALF_LOGITS):
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         if word in (*words.PAIR_LOSSES, words.REWARD):
@@ -306,6 +308,12 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
         fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.code}", hint="0 for none")
     elif model.task not in SMOOTHED_TASKS:
         message = f"smoothed labels are not modelled for the task {model.task}"
+        if model.task == "ctc":
+            message = "the loss of sounds without places, torch's ctc_loss, has no smoothed labels"
+            if outside:
+                message = (
+                    "the Trainer compares each label with a row of logits, and the task ctc has one for each frame"
+                )
         fields.refuse("label_smoothing", message, hint="0 for none")
     return loss
 

@@ -52,6 +52,7 @@ HIDDEN_AND_LAST = "hidden-and-last"  # the same, and the logits of the last toke
 TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 SMOOTHED_FP32 = f"{SMOOTHED}-{FP32_LOGITS}"
+SMOOTHED_HALF = f"{SMOOTHED}-{HALF_LOGITS}"
 LABEL_SMOOTHER = "label-smoother"
 DISTILLED = "distilled"  # a divergence of its logits from those of a teacher
 TILED_DIVERGENCE = "tiled-divergence"  # the same by tiles of both heads

@@ -245,8 +245,10 @@ OF_VIRTUAL_TOKENS = {
 def objective_of(setup: Setup, tape: Tape, recipe: Recipe) -> Objective:
     """What the model is given, and how its loss comes to be."""
     address = OBJECTIVES.get(setup.loss)
-    if setup.adapter is not None:  # virtual tokens are beside no loss but the model's own
+    if setup.adapter is not None:  # virtual tokens are beside no loss but the model's own, and that of smoothed labels
         address = OF_VIRTUAL_TOKENS.get(setup.adapter.kind, address)
+        if setup.adapter.is_prefix and setup.loss == LABEL_SMOOTHER:
+            address = "vramplan.replay.techniques.prefixes:SmoothsBesidePrefix"
     objective: type[Objective] = Objective if address is None else imported(address)
     return objective(setup, tape, recipe)
 

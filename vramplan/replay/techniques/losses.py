@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     SCORES,
     SMOOTHED,
     SMOOTHED_FP32,
+    SMOOTHED_HALF,
     TOKEN_SCORES,
     Output,
     Recipe,
@@ -103,7 +104,7 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         hidden = hidden.tape.leave_graph(hidden)
         scaled = mul_scalar(hidden) if scales_logits(recipe.shape.family) else hidden
         return fused_loss(scaled, weight, labels, accumulates=loss == FUSED)
-    if loss in (FP32_LOGITS, HALF_LOGITS, SMOOTHED_FP32):
+    if loss in (FP32_LOGITS, HALF_LOGITS, SMOOTHED_FP32, SMOOTHED_HALF):
         return shifted_loss(hidden, weight, bias, labels, recipe)
     hidden = hidden.tape.leave_graph(hidden)
     return chunked_loss(hidden, weight, bias, labels, recipe)
@@ -125,7 +126,7 @@ def shifted_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labe
     targets = contiguous(after(labels, 1, 1))
     shifted = view(shifted, (batch * (length - 1), vocabulary))
     targets = view(targets, (batch * (length - 1),))
-    loss = smoothed_cross_entropy if recipe.loss == SMOOTHED_FP32 else cross_entropy
+    loss = smoothed_cross_entropy if recipe.loss.startswith(SMOOTHED) else cross_entropy
     return Output(loss(shifted, targets), logits)
 
 

@@ -30,6 +30,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import OWN
+from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
 from vramplan.replay.techniques.trained import gathered_adapter
 from vramplan.replay.techniques.virtual_tokens import Layer
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
@@ -138,3 +139,23 @@ class Prefixed(Objective):
         prefix.held, prefix.cached = [], []
         tape.dismiss(KeyValues)
         return Output(output.loss, (output.logits, cached))
+
+
+class SmoothsBesidePrefix(Prefixed):
+    """The same, with the Trainer's smoothed labels: the loss is made of the logits that come back beside the cache."""
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
+        """A forward pass, and the loss that the Trainer makes of its results."""
+        kept: list[object] = []
+
+        def run(*given: Tensor) -> Output:
+            logits, cached = super(SmoothsBesidePrefix, self).forward(model, [*given], states).logits
+            kept.append(cached)
+            return Output(None, logits)
+
+        output = forward_and_smoothed_loss(self.setup, self.tape, run, arguments)
+        return Output(output.loss, (output.logits, kept))
+
+    def returned(self, output: Output) -> Output:
+        """The loss is no part of it."""
+        return output._replace(loss=None)
