@@ -143,9 +143,9 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         out = known.run(func, args, kwargs or {}, stand_in or func)
         if func.namespace != "aten":
             return out
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, self._torch.Tensor):
-                self.hold(leaf)
+        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, self._torch.Tensor)]
+        for leaf in made:
+            self.hold(leaf)
         if func is aten.add.Tensor and not self._torch.is_grad_enabled() and self.phase == "backward":
             left, right = args[0], args[1]
             key = left.untyped_storage()._cdata if isinstance(right, self._torch.Tensor) else None
@@ -153,7 +153,8 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
             if key in self._living and left.untyped_storage().nbytes() >= whole:
                 self._waiting = (key, self._living[key][1], self.now_bytes)
                 return out
-        scratch = self._scratch.get(func)
+        is_here = any(leaf.device.type == self._device for leaf in made)  # what runs on the host has its scratch there
+        scratch = self._scratch.get(func) if is_here else None
         self._level(self.now_bytes + (rounded(scratch(*args)) if scratch is not None else 0))
         return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.options.words import BY_PART_OPTIMIZERS, FLAT_OPTIMIZERS, PREFERENCE_LOSSES
 from vramplan.replay.sharding.traced import ELEMENTWISE, SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.replay.techniques.evidence import given_without_rows, is_traced_with
-from vramplan.values.job import ResolvedJob, trains_all
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import ZERO3, ZERO_STAGES
 
 ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
@@ -37,7 +37,6 @@ def refused_with_zero(job: ResolvedJob) -> dict[str, str]:
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
     return {
-        "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
         "quantization": _unshared(job, stage3),
         "precision": "" if job.precision.startswith("mixed-") or job.precision in ("fp8", "fp32") else job.precision,
         "optimizer": "" if job.optimizer in (ON_HOST if job.offload else STEPPED) else job.optimizer,
@@ -75,14 +74,6 @@ def _of_overlap(job: ResolvedJob) -> str:
     zero = None if job.sharding is None else job.sharding.zero
     assert job.sharding is not None
     return "true" if zero is not None and zero.overlap_comm and job.offload and job.sharding.kind != ZERO3 else ""
-
-
-def _untrained(job: ResolvedJob) -> str:
-    """Training less than every weight was not traced with parameters on a drive."""
-    assert job.sharding is not None
-    if job.sharding.zero is None or job.sharding.zero.parameter_drive is None or trains_all(job):
-        return ""
-    return "less than every weight, and parameters on NVMe,"
 
 
 def _is_traced(job: ResolvedJob, stage3: bool) -> bool:
