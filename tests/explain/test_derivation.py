@@ -178,6 +178,14 @@ def test_the_gradient_of_an_encoder_ends_in_the_decoder_block_before() -> None:
     lives_are_the_same(quick, direct, summed)
 
 
+def test_the_numbers_of_asgd_are_named_for_their_weights() -> None:
+    part = plain(model("ernie4_5", layers=4), optimizer="asgd", optimizer_implementation="foreach")
+    quick, direct = Trace(part, 2), Trace(part, 2, direct=True)
+    known = [full_name(birth.blocks, birth.label) for birth in direct.heads() if birth.step.direction == "step"]
+    assert not [name for name in known if name.startswith("loss.")]
+    lives_are_the_same(quick, direct, [name for name in known if ".mul" in name or "_copy" in name])
+
+
 def test_where_images_end_is_the_same() -> None:
     quick, direct = Trace(IMAGES, 3), Trace(IMAGES, 3, direct=True)
     lives_are_the_same(quick, direct, ["visual.cumsum"])

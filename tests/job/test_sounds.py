@@ -43,6 +43,12 @@ def test_lengths_are_samples_and_letters() -> None:
     assert (given.sequence_length, given.target_length) == (160000, 100)
 
 
+def test_the_loss_has_no_smoothed_labels() -> None:
+    short = {"model": "wav2vec2-base", "sequence_length": 16000, "target_length": 8, "label_smoothing": 0.1}
+    assert "torch's ctc_loss, has no smoothed labels" in refused(**short, runtime="pytorch")
+    assert "compares each label with a row of logits" in refused(**short, runtime="transformers")
+
+
 def test_frames_are_what_the_convolutions_leave() -> None:
     sound = job(model="wav2vec2-base").model.waveform
     assert sound is not None

@@ -10,6 +10,7 @@ from tests.answers import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
+from vramplan.replay.techniques.trained import all_but_one
 
 JOB: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "precision": "pure-bf16", "sequence_length": 256}
 PINNED: dict[str, Any] = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "activation_checkpointing": "full"}
@@ -43,6 +44,10 @@ def component(name: str, **keys: Any) -> int:
         ),
         ({"trained_blocks": "badam", "adapter": {"kind": "ia3"}}, "badam trains all of its block and nothing else"),
         ({"model": "t5-base"}, "blocks of one list"),
+        (
+            {"trained_blocks": "badam", "model": "clip-vit-base-patch32", "sequence_length": None},
+            "badam is modelled for one stack of blocks, or a second one that reads what the first gives",
+        ),
         ({"trained_blocks": "lisa"}, "lisa:N"),
     ],
 )
@@ -58,6 +63,14 @@ def test_the_key_is_echoed_and_not_the_blocks_that_it_stands_for() -> None:
     echoed = job_to_dict(one)
     assert (echoed["trained_blocks"], echoed["frozen"], one.frozen) == ("lisa:2", [], ("layers.0-13",))
     assert build_job(echoed).frozen == one.frozen
+
+
+@pytest.mark.contract
+def test_badam_turns_the_blocks_of_an_encoder_and_a_decoder() -> None:
+    """Most is needed where the first of all is trained, as nothing before it saves anything; else by the last."""
+    one = build_job({**JOB, "model": "bart-base", "trained_blocks": "badam", "target_length": 64})
+    assert one.frozen == ("encoder.layers.0-5", "decoder.layers.0-4")
+    assert all_but_one(one.model, first=True) == ("encoder.layers.1-5", "decoder.layers.0-5")
 
 
 @pytest.mark.closed_form

@@ -149,7 +149,8 @@ class SmoothsBesidePrefix(Prefixed):
         kept: list[object] = []
 
         def run(*given: Tensor) -> Output:
-            logits, cached = super(SmoothsBesidePrefix, self).forward(model, [*given], states).logits
+            returned: Any = super(SmoothsBesidePrefix, self).forward(model, [*given], states).logits
+            logits, cached = returned
             kept.append(cached)
             return Output(None, logits)
 
