@@ -62,7 +62,6 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "use mixed-bf16"),
         ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "not modelled"),
         ("--sharding zero2 --gpus 4 --optimizer muon", "optimizer", "not modelled"),
-        (f"{DRIVE} --adapter lora", "adapter", "parameters on NVMe"),
         ("--sharding zero3 --gpus 4 --offload gradients", "offload", "[optimizer, gradients]"),
         ("--sharding zero3 --gpus 4 --offload-optimizer-device nvme", "offload_optimizer_device", "means nothing"),
         ("--sharding zero3 --offload optimizer --offload-optimizer-buffer-count 4", "buffer_count", "on NVMe"),

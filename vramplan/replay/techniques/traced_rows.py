@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6709 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6713 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, every_type_shared, every_type_zero, families, flat_adapters, flat_host, flat_parameter, foundry,
@@ -64,7 +64,7 @@ activation_checkpointing: selective-layer | 155 | fully_shard_more, fused_lora, 
   nemotron, nemotron_h, olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5 | arcee, bamba, bert, cohere, falcon,
   falcon_h1, gemma, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mixtral, nemotron,
   nemotron_h, olmo2, phi3, roberta, t5
-activation_checkpointing: selective-op | 746 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
+activation_checkpointing: selective-op | 749 | adapted, adapter_kinds, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, losses, masks, met, met_shared, modernbert,
   more_families, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
   policy, preference_shared, preference_zero, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
@@ -93,7 +93,7 @@ adapter: adalora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mi
   starcoder2 | bert, gemma2, gpt2, llama, mixtral, phi, starcoder2
 adapter: boft | 22 | adapter_kinds, met, met_shared, peft_more | bert, bloom, gemma2, gpt_neox, llama, mistral,
   mixtral, opt, phi, qwen2 | bert, bloom, gemma2, llama, mixtral, neox, opt, phi
-adapter: dora | 305 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+adapter: dora | 306 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, further_types, images, liger, linear, met, met_shared, modernbert, more_families, optimizers_more,
   other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized,
   sharded_units, short_convolutions, speech, state_spaces, tiled, tiles, vision_more, whisper, zero_adapters |
@@ -110,8 +110,8 @@ adapter: dora | 305 | adapted, adapters, adapters_more, block_kinds, dbrx, deber
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, modernbert, mpnet, mpt, nemotron,
   nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, t5, vit, wav2vec2, whisper
-adapter: fourierft | 22 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
-  gemma2, gpt2, llama, mixtral, phi
+adapter: fourierft | 24 | adapter_kinds, met, met_shared, peft_more | bert, gemma2, gpt2, granitemoehybrid, llama,
+  mistral, mixtral, phi, qwen2 | bert, gemma2, gpt2, granitemoehybrid, llama, mixtral, phi
 adapter: hra | 13 | adapter_kinds, peft_more | bert, gemma2, llama, mistral, mixtral, phi, qwen2, starcoder2 | bert,
   gemma2, llama, mixtral, phi, starcoder2
 adapter: ia3 | 219 | adapted, adapters, adapters_more, block_kinds, deberta_v2, decoders, distilbert, electra,
@@ -133,7 +133,7 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2368 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2370 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, further_types, further_types_shared,
   further_types_zero, fused_lora, fused_lora_shared, image_shared, image_text, images, liger, linear, litgpt,
@@ -187,17 +187,17 @@ adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, mor
 adapter: p-tuning | 39 | met, met_shared, text_types, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, jamba,
   llama, m2m_100, marian, mixtral, pegasus, t5 | bart, bert, cohere, gpt2, jamba, llama, m2m_100, marian, mixtral,
   neox, pegasus, t5
-adapter: prefix-tuning | 31 | met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen3 | gpt2,
-  llama, mixtral, neox, olmoe
+adapter: prefix-tuning | 34 | met, met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen2, qwen3 |
+  gpt2, llama, mixtral, neox, olmoe
 adapter: prompt-tuning | 35 | met_shared, text_types, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox,
   llama, m2m_100, marian, mbart, mixtral, pegasus, t5 | bart, bert, falcon, gemma, gpt2, llama, m2m_100, marian,
   mbart, mixtral, neox, pegasus, t5
 adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
-adapter: vera | 22 | adapter_kinds, met, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
-  gemma2, gpt2, llama, mixtral, phi
-checkpoint_reentrant: true | 526 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
+adapter: vera | 24 | adapter_kinds, met, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2, vit |
+  bert, gemma2, gpt2, llama, mixtral, phi, vit
+checkpoint_reentrant: true | 527 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert, electra,
   fully_shard_more, fused_lora, fused_lora_shared, image_text, images, liger, linear, met_shared, modernbert,
   more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, peft_more, policy,
   preference_shared, replicated, sharded_more, sharded_spaces, short_convolutions, state_spaces, stepped_shared,
@@ -242,17 +242,17 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 995 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter, frozen,
-  fully_shard_more, further_types, fused_lora, hosted, image_shared, image_text, images, liger, linear, lora_parts,
-  masks, met, met_shared, modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families,
-  other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero, quantized, replicated,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech, stages, state_spaces,
-  stepped_shared, text_types, tiled, tiles, turns, vision_more, whisper, zero, zero_adapters | afmoe, apertus, arcee,
-  bamba, bart, bert, bloom, camembert, chatglm, clip, cohere, cohere2, convnext, convnextv2, dbrx, deberta-v2,
-  deepseek_v2, deepseek_v3, deit, dinov2, dinov2_with_registers, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, glm4_moe_lite,
-  gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoe, granitemoehybrid, helium, hubert,
-  hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2, lfm2_moe, llama, llama4_text, llava,
+frozen: parts | 1003 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter,
+  frozen, fully_shard_more, further_types, fused_lora, hosted, image_shared, image_text, images, liger, linear,
+  lora_parts, masks, met, met_shared, modernbert, modernbert_shared, more_families, named_types, optimizers_more,
+  other_families, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero,
+  quantized, replicated, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, speech,
+  stages, state_spaces, stepped_shared, text_types, tiled, tiles, turns, vision_more, whisper, zero, zero_adapters |
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, camembert, chatglm, clip, cohere, cohere2, convnext, convnextv2,
+  dbrx, deberta-v2, deepseek_v2, deepseek_v3, deit, dinov2, dinov2_with_registers, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  glm4_moe_lite, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoe, granitemoehybrid, helium,
+  hubert, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internlm3, internvl, lfm2, lfm2_moe, llama, llama4_text, llava,
   llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral, mistral3, mistral4, mixtral, mllama,
   modernbert, mpnet, mpt, mt5, nemotron, nemotron_h, nomic_bert, olmo, olmo2, olmo3, olmoe, opt, paligemma, pegasus,
   phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
@@ -269,19 +269,19 @@ frozen: parts | 995 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilb
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 184 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+grad_scaler: true | 186 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
   met_shared, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
   virtual_tokens, whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
   electra, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, gptj, granitemoehybrid,
-  helium, hunyuan_v1_dense, internlm3, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral, mixtral, modernbert,
-  nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, gptj, granitemoehybrid, helium, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, minimax_m2, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, olmoe, opt,
-  qwen3_next, qwen_moe, roberta, stablelm, whisper
+  helium, hunyuan_v1_dense, internlm3, jamba, lfm2, lfm2_moe, llama, m2m_100, minimax_m2, mistral, mixtral,
+  modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert,
+  electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, gptj, granitemoehybrid, helium,
+  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100, minimax_m2, mixtral, modernbert, nemotron, nemotron_h,
+  neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 543 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
+label_smoothing | 548 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, further_types, fused_lora, images, liger, linear, losses_more, met,
   met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_optimizers, pairs,
   sharded_spaces, short_convolutions, smoothing, stages, state_spaces, stepped_shared, text_types, whisper | apertus,
@@ -352,10 +352,10 @@ loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, 
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
   stablelm, starcoder2
-loss: half-logits | 65 | dbrx, half_logits, image_text, virtual_tokens, vision_more | bloom, dbrx, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, idefics3, internvl, llama, mixtral, mpt, opt, paligemma, phi, phi3, qwen3,
-  smolvlm | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, idefics3, internvl, llama, mixtral, mpt, neox, opt,
-  paligemma, phi, phi3, smolvlm
+loss: half-logits | 67 | dbrx, half_logits, image_text, met, virtual_tokens, vision_more | bloom, dbrx, gemma,
+  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, idefics3, internvl, llama, mixtral, mpt, opt, paligemma, phi, phi3,
+  qwen2, qwen3, smolvlm | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, idefics3, internvl, llama, mixtral,
+  mpt, neox, opt, paligemma, phi, phi3, smolvlm
 loss: orpo | 15 | other_optimizers, preference, preference_shared | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4_text, glm, llama, mistral, nemotron, qwen3, stablelm | apertus, cohere, ernie4_5, falcon, falcon_h1,
   gemma, gemma4, glm, llama, nemotron, stablelm
@@ -367,7 +367,7 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 1073 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 1081 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, further_types,
   fused_lora, galore, image_shared, image_text, images, liger, linear, master, met, met_shared, modernbert,
   modernbert_shared, more_families, named_types, optimizers, optimizers_more, optimizers_more_shared,
@@ -391,7 +391,7 @@ max_gradient_norm | 1073 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_share
   torchtitan, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, mpnet, nemotron,
   nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl,
   qwen_moe, roberta, siglip, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2, whisper
-offload: activations | 754 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+offload: activations | 756 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, image_text, images, liger,
   linear, met, met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families,
   other_optimizers, pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
@@ -410,17 +410,17 @@ offload: activations | 754 | adapted, adapter_kinds, block_kinds, checkpoints, d
   ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
   opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, swin, t5, vit, whisper
-offload: gradients | 165 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+offload: gradients | 169 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
   zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, gemma3n_text, glm, gpt2,
   gpt_neox, gptj, granitemoehybrid, internlm3, llama, m2m_100, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5,
   vit, wav2vec2 | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm, gpt2, gptj, granitemoehybrid, llama,
   m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
-offload: optimizer | 165 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+offload: optimizer | 169 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
   zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3_text, gemma3n_text, glm, gpt2,
   gpt_neox, gptj, granitemoehybrid, internlm3, llama, m2m_100, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5,
   vit, wav2vec2 | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm, gpt2, gptj, granitemoehybrid, llama,
   m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
-offload: parameters | 134 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
+offload: parameters | 138 | flat_adapters, flat_host, host_activations, met_shared, preference_zero, sharded_more,
   zero_adapters, zero_offload | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3_text, gemma3n_text, glm, gpt2,
   gpt_neox, gptj, hunyuan_v1_dense, internlm3, llama, m2m_100, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5,
   vit, wav2vec2 | bert, bloom, cohere, dbrx, gemma, gemma2, gemma3, gemma3n, glm, gpt2, gptj, hunyuan_v1_dense, llama,
@@ -526,8 +526,8 @@ optimizer: lion | 34 | adapted, block_kinds, flat_parameter, liger, linear, opti
   short_convolutions, state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, gpt_neo, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3 |
   bert, falcon_h1, gemma4, gpt2, gpt_neo, lfm2, lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next, qwen_moe
-optimizer: lion-8bit | 22 | met_shared, other_optimizers | bart, bert, distilbert, gemma, gpt2, llama, mixtral,
-  mllama, phi, qwen2 | bart, bert, distilbert, gemma, gpt2, llama, mixtral, mllama, phi
+optimizer: lion-8bit | 24 | met, met_shared, other_optimizers | bart, bert, distilbert, gemma, gpt2, llama, mistral3,
+  mixtral, mllama, phi, qwen2 | bart, bert, distilbert, gemma, gpt2, llama, mistral3, mixtral, mllama, phi
 optimizer: lion-8bit-paged | 14 | other_optimizers | bert, deberta-v2, gpt2, granite, llama, minimax_m2, mistral4,
   mixtral, olmo, opt, phi3, qwen2, smollm3 | bert, deberta_v2, gpt2, granite, llama, minimax_m2, mistral4, mixtral,
   olmo, opt, phi3
@@ -687,7 +687,7 @@ parallel.sharding: ddp | 232 | dbrx_shared, deberta_v2_shared, distilbert_shared
   gptj, granitemoe, granitemoehybrid, idefics3, internvl, jamba, llama, llava_next, minimax_m2, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, modernbert, mpnet, mpt, nemotron_h, nomic_bert, olmo2, olmoe, opt, paligemma,
   phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, smolvlm, stablelm, starcoder2, swin, t5, whisper
-parallel.sharding: fsdp | 1252 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp | 1254 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   every_type_shared, flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   further_types_shared, fused_lora_shared, host_activations, image_shared, litgpt, litgpt_flat, met_shared,
   modernbert_shared, older_releases, optimizers_more_shared, other_families_shared, peft_more_shared,
@@ -714,7 +714,7 @@ parallel.sharding: fsdp | 1252 | dbrx_shared, deberta_v2_shared, distilbert_shar
   mpnet, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, nomic_bert, olmo, olmo2, olmoe,
   opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
-parallel.sharding: fsdp-grad-op | 323 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 325 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, image_shared, met_shared, optimizers_more_shared, preference_shared, replicas,
   rounded_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
   apertus, arcee, bamba, bert, bloom, cohere, cohere2, convnext, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
@@ -744,7 +744,7 @@ parallel.sharding: zero2 | 141 | dbrx_zero, deberta_v2_zero, electra_zero, furth
   dinov2_with_registers, electra, falcon_h1, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoe,
   jamba, llama, llava, mistral3, mixtral, modernbert, mpnet, neox, nomic_bert, olmo2, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, roberta, smolvlm, stablelm, swin, t5, vit, whisper
-parallel.sharding: zero3 | 360 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero, further_types_zero,
+parallel.sharding: zero3 | 366 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero, further_types_zero,
   fused_lora_shared, host_activations, image_shared, met_shared, modernbert_zero, optimizers_more_shared,
   other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters,
   zero_offload | afmoe, apertus, arcee, bamba, bart, bert, bloom, camembert, cohere, cohere2, convnext, convnextv2,
@@ -766,7 +766,7 @@ parallel.sharding: zero3 | 360 | dbrx_zero, deberta_v2_zero, electra_zero, every
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm,
   starcoder2, swin, t5, vit, wav2vec2, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5450 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5460 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, every_type_shared, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types, further_types_shared,
@@ -803,7 +803,7 @@ precision: amp | 5450 | adapted, adapter_kinds, adapters, adapters_more, attenti
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 636 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared, flat_adapters, flat_host,
+precision: fsdp | 637 | dbrx_shared, deberta_v2_shared, electra_shared, every_type_shared, flat_adapters, flat_host,
   flat_parameter, foundry, fully_shard, fully_shard_more, further_types_shared, fused_lora_shared, host_activations,
   image_shared, litgpt_flat, met_shared, modernbert_shared, optimizers_more_shared, other_families_shared,
   peft_more_shared, preference_shared, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_decoders,
@@ -827,7 +827,7 @@ precision: fsdp | 636 | dbrx_shared, deberta_v2_shared, electra_shared, every_ty
   nemotron, nemotron_h, neox, neox under litgpt, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi
   under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, swin, t5, wav2vec2, whisper
-precision: mixed | 2019 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
+precision: mixed | 2025 | adapters, attention, block_kinds, checkpoints, compile, dbrx_zero, deberta_v2_zero,
   decoders, electra_zero, evaluation, evaluation_more, every_type_zero, families, frozen, further_types,
   further_types_zero, fused_lora_shared, generation, generation_more, heads, host_activations, hosted, image_shared,
   images, liger, linear, losses, losses_more, master, met, met_shared, modernbert_zero, moe, more_families,
@@ -852,7 +852,7 @@ precision: mixed | 2019 | adapters, attention, block_kinds, checkpoints, compile
   mpnet, mpt, nemotron, nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm,
   starcoder2, swin, t5, vit, wav2vec2, whisper
-precision: pure | 4323 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: pure | 4327 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types, further_types_shared, fused_lora,
@@ -904,19 +904,20 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 192 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+quantization: int8 | 194 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
   images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
   peft_more, preference_shared, quantized, short_convolutions, speech, state_spaces, text_types, virtual_tokens,
   vision_more, whisper | bamba, bart, bert, bloom, clip, dbrx, deberta-v2, distilbert, electra, ernie4_5,
   ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
   granitemoehybrid, hubert, hunyuan_v1_moe, internlm3, lfm2, lfm2_moe, llama, llama4_text, llava, m2m_100, marian,
-  mbart, ministral3, mistral, mixtral, modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5, whisper,
-  xlm-roberta | bamba, bart, bert, bloom, clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, hunyuan_v1_moe, lfm2,
-  lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox,
-  olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
-quantization: nf4 | 370 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+  mbart, ministral3, mistral, mistral3, mixtral, modernbert, mpt, nemotron_h, olmo, opt, pegasus, phi, phi3, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, siglip, stablelm, t5, vit,
+  whisper, xlm-roberta | bamba, bart, bert, bloom, clip, dbrx, deberta_v2, distilbert, electra, ernie4_5,
+  ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian, mbart, ministral3, mistral3, mixtral,
+  modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, siglip,
+  stablelm, t5, vit, wav2vec2, whisper
+quantization: nf4 | 371 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, further_types, fused_lora, image_text, images, linear, litgpt, met, met_shared,
   modernbert, named_types, older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside,
   peft_more, policy, preference_zero, quantized, sharded_bits, sharded_more, short_convolutions, speech, stages,
@@ -930,15 +931,16 @@ quantization: nf4 | 370 | adapted, adapter_kinds, adapters, block_kinds, compile
   modernbert, mpnet, mpt, mt5, nemotron, nemotron_h, neox under litgpt, nomic_bert, olmo, olmo2, olmoe, opt,
   paligemma, pegasus, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin,
-  t5, wav2vec2, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, convnext, convnextv2, dbrx,
-  deberta_v2, deepseek, deit, dinov2, dinov2_with_registers, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  t5, vit, wav2vec2, whisper, xlm-roberta | apertus, arcee, bart, bert, bloom, clip, cohere, convnext, convnextv2,
+  dbrx, deberta_v2, deepseek, deit, dinov2, dinov2_with_registers, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm, glm4, gpt2,
   gpt_bigcode, gpt_oss, gptj, granite, granitemoe, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe,
   idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, llava_next, m2m_100, marian,
   mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpnet, mpt, nemotron, nemotron_h,
   neox, neox under litgpt, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, wav2vec2, whisper
-quantization: nf4-double | 233 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, vit, wav2vec2,
+  whisper
+quantization: nf4-double | 234 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   further_types, fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, met_shared, modernbert,
   more_families, older_releases, optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits,
   sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, vision_more, whisper, zero |
@@ -960,10 +962,10 @@ tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   olmo2, olmo3, phi, qwen2, qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, glm, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2,
   phi, seed_oss, stablelm, starcoder2
-trained_blocks: badam | 63 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
-  short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, mistral,
-  nemotron_h, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3 | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama,
-  nemotron_h, neox, olmoe, opt, phi, phi3, qwen_moe
+trained_blocks: badam | 68 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
+  short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, m2m_100,
+  mistral, mistral3, nemotron_h, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3 | bamba, falcon_h1, gemma,
+  granitemoehybrid, lfm2, llama, m2m_100, mistral3, nemotron_h, neox, olmoe, opt, phi, phi3, qwen_moe
 trained_blocks: lisa | 40 | other_optimizers, policy, sharded_more, short_convolutions, state_spaces, turns | bert,
   electra, exaone4, gemma, gemma2, gpt2, gpt_neox, lfm2, llama, mamba, mistral, mixtral, nemotron_h, olmo2, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text | bert, electra, exaone4, gemma, gemma2, gpt2, lfm2, llama, mamba,
@@ -1007,7 +1009,7 @@ activation_checkpointing: full + adapter: dora | 111 | adapted, adapters, adapte
   quantized, short_convolutions, speech, tiles, vision_more | bart, bert, bloom, chatglm, clip, deepseek, dinov2,
   falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llava, ministral3, mixtral,
   mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit, wav2vec2
-activation_checkpointing: full + adapter: fourierft | 7 | adapter_kinds | gpt2, llama, mixtral
+activation_checkpointing: full + adapter: fourierft | 8 | adapter_kinds, met | gpt2, granitemoehybrid, llama, mixtral
 activation_checkpointing: full + adapter: hra | 3 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: ia3 | 117 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, met_shared, more_families, pairs, pairs_beside, quantized, sharded_units,
@@ -1076,7 +1078,7 @@ activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 500 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 501 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, image_shared, image_text, images, liger, linear, lora_parts, met, modernbert,
   more_families, named_types, optimizers_more, other_families, pairs, pairs_beside, peft_more, policy, quantized,
   replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions, speech, state_spaces, text_types, tiles,
@@ -1090,7 +1092,7 @@ activation_checkpointing: full + frozen: parts | 500 | adapters, block_kinds, de
 activation_checkpointing: full + grad_scaler: true | 22 | galore, met_shared, optimizers, precisions,
   short_convolutions, state_spaces | bert, gpt2, lfm2_moe, llama, nemotron_h, neox
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 211 | evaluation, evaluation_more, images, losses_more, met,
+activation_checkpointing: full + label_smoothing | 212 | evaluation, evaluation_more, images, losses_more, met,
   more_families, optimizers_more, other_optimizers, pairs, short_convolutions, smoothing, state_spaces, text_types |
   bart, bert, bloom, chatglm, cohere, deepseek, esm, falcon, falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
   gpt_neo, lfm2, lfm2_moe, llama, m2m_100, marian, mbart, mixtral, mpt, nemotron_h, neox, opt, pegasus, phi, phi3,
@@ -1115,17 +1117,17 @@ activation_checkpointing: full + loss: fused | 140 | adapter_kinds, fused_lora, 
   glm4, glm4_moe, gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: grpo | 7 | policy, preference_zero | arcee, falcon_h1, gemma, granite, helium,
   olmo2, opt
-activation_checkpointing: full + loss: half-logits | 30 | half_logits, image_text | bloom, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, idefics3, internvl, llama, mpt, neox, opt, paligemma, phi, phi3, smolvlm
+activation_checkpointing: full + loss: half-logits | 31 | half_logits, image_text, met | bloom, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, idefics3, internvl, llama, mpt, neox, opt, paligemma, phi, phi3, smolvlm
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 4 | preference, preference_shared | llama, qwen_moe
 activation_checkpointing: full + loss: tiled | 8 | taught, tiled | gemma, glm4, gpt2, llama
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 406 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
+activation_checkpointing: full + max_gradient_norm | 408 | adapted, dbrx_shared, deberta_v2_shared, electra_shared,
   flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora, galore, image_shared, image_text, images,
-  liger, master, met_shared, modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy,
+  liger, master, met, met_shared, modernbert_shared, more_families, named_types, optimizers, optimizers_more, policy,
   precisions, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles,
   sharded_units, short_convolutions, speech, state_spaces, taught, taught_from_file, text_types, tiled, tiled_mlp,
   tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision, turns, vision_more,
@@ -1195,8 +1197,8 @@ activation_checkpointing: full + optimizer: lamb | 8 | flat_parameter, optimizer
 activation_checkpointing: full + optimizer: lars | 5 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 11 | flat_parameter, optimizers, short_convolutions | bert,
   lfm2_moe, llama
-activation_checkpointing: full + optimizer: lion-8bit | 7 | met_shared, other_optimizers | bert, gemma, gpt2, llama,
-  mixtral
+activation_checkpointing: full + optimizer: lion-8bit | 8 | met, met_shared, other_optimizers | bert, gemma, gpt2,
+  llama, mistral3, mixtral
 activation_checkpointing: full + optimizer: lion-8bit-paged | 5 | other_optimizers | bert, llama, mistral4, opt
 activation_checkpointing: full + optimizer: lion-paged | 4 | other_optimizers | llama, mixtral, phi, qwen_moe
 activation_checkpointing: full + optimizer: lomo | 11 | met, optimizers | bert, gpt2, llama
@@ -1311,7 +1313,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 184 | dbrx_zero, deb
   nomic_bert, olmo, olmo2, olmoe, opt, pegasus, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   roberta, smolvlm, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2421 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2423 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types, further_types_shared, fused_lora,
@@ -1360,7 +1362,7 @@ activation_checkpointing: full + precision: mixed | 1024 | adapters, attention, 
   modernbert, mpt, nemotron, nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, pegasus, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm, starcoder2, t5, vit,
   wav2vec2, whisper
-activation_checkpointing: full + precision: pure | 1947 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: pure | 1949 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, distilbert_shared, electra, electra_shared, evaluation, evaluation_more, families,
   flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types,
@@ -1416,7 +1418,7 @@ activation_checkpointing: full + quantization: nf4-double | 122 | adapted, adapt
 activation_checkpointing: full + teacher_logprobs | 9 | taught_from_file | llama
 activation_checkpointing: full + tiled_mlp | 37 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   cohere, glm4, granite, llama, neox, olmo, olmo2, phi
-activation_checkpointing: full + trained_blocks: badam | 4 | met, peft_more, turns | llama, neox, qwen_moe
+activation_checkpointing: full + trained_blocks: badam | 5 | met, peft_more, turns | llama, m2m_100, neox, qwen_moe
 activation_checkpointing: full + trained_blocks: lisa | 10 | other_optimizers, sharded_more, short_convolutions,
   state_spaces, turns | bert, electra, gemma, lfm2, llama, nemotron_h, neox, phi
 activation_checkpointing: full + transformers_version: experts as modules | 28 | older_releases | mixtral, olmoe,
@@ -1564,18 +1566,19 @@ activation_checkpointing: selective-layer + weight_dtype: 16 bits | 1 | other_op
 activation_checkpointing: selective-layer + zero_grad: before-backward | 1 | optimizers_more | bert
 activation_checkpointing: selective-op + adapter: adalora | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: boft | 1 | adapter_kinds | gemma2
-activation_checkpointing: selective-op + adapter: dora | 12 | liger, optimizers_more, other_optimizers, policy,
-  short_convolutions, state_spaces | arcee, bart, falcon_h1, lfm2_moe, llama, mixtral, mllama, nemotron_h, olmo2, t5
+activation_checkpointing: selective-op + adapter: dora | 13 | liger, met_shared, optimizers_more, other_optimizers,
+  policy, short_convolutions, state_spaces | arcee, bart, falcon_h1, lfm2_moe, llama, mixtral, mllama, nemotron_h,
+  olmo2, t5
 activation_checkpointing: selective-op + adapter: fourierft | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: hra | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: ia3 | 5 | liger, optimizers_more, short_convolutions | bert,
   gemma3, lfm2_moe
 activation_checkpointing: selective-op + adapter: loha | 1 | adapter_kinds | gemma2
 activation_checkpointing: selective-op + adapter: lokr | 1 | adapter_kinds | gemma2
-activation_checkpointing: selective-op + adapter: lora | 35 | images, liger, met, modernbert, optimizers_more,
-  other_optimizers, peft_more, short_convolutions, state_spaces | bamba, bert, exaone4, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mamba, mistral3, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5,
-  wav2vec2
+activation_checkpointing: selective-op + adapter: lora | 36 | images, liger, met, met_shared, modernbert,
+  optimizers_more, other_optimizers, peft_more, short_convolutions, state_spaces | bamba, bert, exaone4,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mamba, mistral3, modernbert, olmo, phi, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, t5, wav2vec2
 activation_checkpointing: selective-op + adapter: miss | 3 | adapter_kinds, met | gemma2, jamba, mamba
 activation_checkpointing: selective-op + adapter: modules_to_save | 2 | met, modernbert | jamba, modernbert
 activation_checkpointing: selective-op + adapter: oft | 12 | adapted, optimizers_more | cohere, falcon, gemma2, glm4,
@@ -1589,9 +1592,9 @@ activation_checkpointing: selective-op + compile: true | 4 | titan_compiled | ll
 activation_checkpointing: selective-op + ema: true | 42 | adapter_kinds, liger, optimizers_more,
   optimizers_more_shared, other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces | bamba, dbrx,
   falcon_h1, gemma2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen3_next
-activation_checkpointing: selective-op + frozen: parts | 29 | liger, masks, optimizers_more, other_optimizers,
-  policy, sharded_spaces, short_convolutions, state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mixtral, nemotron_h, neox, roberta
+activation_checkpointing: selective-op + frozen: parts | 30 | liger, masks, met_shared, optimizers_more,
+  other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces, turns | bamba, falcon_h1,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, roberta, t5
 activation_checkpointing: selective-op + grad_scaler: true | 22 | adapted, liger, met, other_optimizers, policy,
   short_convolutions, state_spaces | bamba, gemma2, gemma3, glm4, granitemoehybrid, jamba, lfm2, lfm2_moe, llama,
   minimax_m2, nemotron_h, qwen3_next, qwen_moe, roberta
@@ -1621,6 +1624,9 @@ activation_checkpointing: selective-op + max_gradient_norm | 77 | adapted, adapt
 activation_checkpointing: selective-op + offload: activations | 51 | adapted, liger, met, optimizers_more,
   optimizers_more_shared, other_optimizers, selective_more, short_convolutions, state_spaces | bamba, bert, bloom,
   falcon_h1, gemma, gemma2, gemma3, gpt2, jamba, lfm2, lfm2_moe, llama, llama4, mpt, nemotron_h, neox, opt, phi, phi3
+activation_checkpointing: selective-op + offload: gradients | 3 | met_shared | t5
+activation_checkpointing: selective-op + offload: optimizer | 3 | met_shared | t5
+activation_checkpointing: selective-op + offload: parameters | 3 | met_shared | t5
 activation_checkpointing: selective-op + optimizer: adadelta | 2 | optimizers_more | llama
 activation_checkpointing: selective-op + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: adagrad | 3 | optimizers_more, optimizers_more_shared | bert,
@@ -1695,8 +1701,8 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp | 51 | fully_sh
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 7 | optimizers_more_shared,
   preference_shared, sharded_more, sharded_spaces, sharded_units | bamba, gemma3, gpt2, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero2 | 1 | optimizers_more_shared | mixtral
-activation_checkpointing: selective-op + parallel.sharding: zero3 | 5 | met_shared, optimizers_more_shared,
-  preference_zero, zero | dbrx, glm4_moe, llama, mixtral, wav2vec2
+activation_checkpointing: selective-op + parallel.sharding: zero3 | 8 | met_shared, optimizers_more_shared,
+  preference_zero, zero | dbrx, glm4_moe, llama, mixtral, t5, wav2vec2
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: selective-op + precision: amp | 296 | adapted, adapter_kinds, block_kinds, dbrx,
@@ -1713,7 +1719,7 @@ activation_checkpointing: selective-op + precision: amp | 296 | adapted, adapter
 activation_checkpointing: selective-op + precision: fsdp | 35 | fully_shard_more, met_shared, preference_shared,
   sharded_more, sharded_spaces, sharded_tiles, stepped_shared, titan, titan_compiled, titan_replicas, titan_units |
   bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, mllama, neox, olmoe, opt, seed_oss
-activation_checkpointing: selective-op + precision: mixed | 133 | losses, met_shared, more_families,
+activation_checkpointing: selective-op + precision: mixed | 136 | losses, met_shared, more_families,
   optimizers_more_shared, preference_zero, selective, selective_more, seq2seq, zero | bart, bert, bloom, dbrx,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit, wav2vec2
@@ -1728,8 +1734,8 @@ activation_checkpointing: selective-op + quantization: int8 | 11 | adapted, lige
   short_convolutions, state_spaces | bamba, gemma3, granite, lfm2, lfm2_moe, llama, olmo, phi3, qwen3_next
 activation_checkpointing: selective-op + quantization: nf4 | 6 | adapted, met, optimizers_more, short_convolutions,
   state_spaces | glm4, lfm2_moe, llama, mistral3, mixtral, nemotron_h
-activation_checkpointing: selective-op + quantization: nf4-double | 6 | liger, other_optimizers, short_convolutions,
-  state_spaces | bart, exaone4, falcon_h1, lfm2, lfm2_moe, mixtral
+activation_checkpointing: selective-op + quantization: nf4-double | 7 | liger, met_shared, other_optimizers,
+  short_convolutions, state_spaces | bart, exaone4, falcon_h1, lfm2, lfm2_moe, mixtral, t5
 activation_checkpointing: selective-op + tiled_mlp | 1 | other_optimizers | olmo
 activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
@@ -1831,9 +1837,9 @@ adapter: dora + max_gradient_norm | 12 | liger, met, optimizers_more, policy, sh
 adapter: dora + offload: activations | 17 | images, liger, optimizers_more, other_optimizers, policy,
   preference_shared, short_convolutions, state_spaces | bert, falcon_h1, gemma2, gemma3_images, glm4, gpt_oss,
   lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen2_5_vl
-adapter: dora + offload: gradients | 1 | met_shared | gemma3n
-adapter: dora + offload: optimizer | 1 | met_shared | gemma3n
-adapter: dora + offload: parameters | 1 | met_shared | gemma3n
+adapter: dora + offload: gradients | 2 | met_shared | gemma3n, t5
+adapter: dora + offload: optimizer | 2 | met_shared | gemma3n, t5
+adapter: dora + offload: parameters | 2 | met_shared | gemma3n, t5
 adapter: dora + optimizer: adadelta | 1 | optimizers_more | llama
 adapter: dora + optimizer: adafactor | 5 | adapters_more, short_convolutions | clip, lfm2_moe, mixtral, qwen_moe
 adapter: dora + optimizer: adagrad | 2 | optimizers_more | bert, gemma2
@@ -1876,7 +1882,8 @@ adapter: dora + parallel.sharding: ddp | 1 | preference_shared | bamba
 adapter: dora + parallel.sharding: fsdp | 8 | fully_shard_more, met_shared, sharded_units | gemma3n, llama
 adapter: dora + parallel.sharding: fsdp-grad-op | 1 | preference_shared | olmo2
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + parallel.sharding: zero3 | 4 | preference_zero | gemma3, granite, nemotron_h, qwen3_next
+adapter: dora + parallel.sharding: zero3 | 5 | met_shared, preference_zero | gemma3, granite, nemotron_h, qwen3_next,
+  t5
 adapter: dora + precision: amp | 125 | adapted, adapters, adapters_more, block_kinds, fully_shard_more,
   further_types, images, liger, linear, more_families, optimizers_more, other_optimizers, pairs, pairs_beside,
   peft_more, policy, quantized, short_convolutions, speech, state_spaces, vision_more, whisper | bart, bert, bloom,
@@ -1885,7 +1892,8 @@ adapter: dora + precision: amp | 125 | adapted, adapters, adapters_more, block_k
   mixtral, mllama, mpnet, nemotron_h, neox, nomic_bert, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
   roberta, seed_oss, stablelm, starcoder2, t5, vit, wav2vec2, whisper
 adapter: dora + precision: fsdp | 2 | fully_shard_more, met_shared | llama
-adapter: dora + precision: mixed | 5 | met, preference_zero, zero_adapters | granite, llama, nemotron_h, qwen3_next
+adapter: dora + precision: mixed | 6 | met, met_shared, preference_zero, zero_adapters | granite, llama, nemotron_h,
+  qwen3_next, t5
 adapter: dora + precision: pure | 127 | adapted, adapters, adapters_more, block_kinds, dbrx, deberta_v2, decoders,
   distilbert, electra, fully_shard_more, images, liger, linear, met_shared, modernbert, more_families,
   optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, quantized,
@@ -1898,8 +1906,8 @@ adapter: dora + quantization: int8 | 15 | other_optimizers, preference_shared, q
   state_spaces | bamba, falcon_h1, gemma2, gemma3, lfm2, lfm2_moe, llama, mpt, phi3, stablelm, whisper
 adapter: dora + quantization: nf4 | 27 | met, optimizers_more, policy, quantized, short_convolutions, state_spaces,
   tiled | arcee, bloom, gemma2, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
-adapter: dora + quantization: nf4-double | 22 | liger, met, optimizers_more, other_optimizers, quantized,
-  short_convolutions, state_spaces | bart, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
+adapter: dora + quantization: nf4-double | 23 | liger, met, met_shared, optimizers_more, other_optimizers, quantized,
+  short_convolutions, state_spaces | bart, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt, t5
 adapter: dora + tiled_mlp | 1 | other_optimizers | llama
 adapter: dora + trained_blocks: badam | 1 | peft_more | llama
 adapter: dora + weight_dtype: 16 bits | 18 | adapters, adapters_more, liger, more_families, pairs, quantized,
@@ -1914,7 +1922,9 @@ adapter: fourierft + offload: activations | 1 | adapter_kinds | phi
 adapter: fourierft + optimizer: adafactor | 1 | adapter_kinds | phi
 adapter: fourierft + optimizer: adamw-8bit | 1 | adapter_kinds | gpt2
 adapter: fourierft + packing: true | 1 | adapter_kinds | llama
-adapter: fourierft + precision: amp | 10 | adapter_kinds | bert, gemma2, gpt2, llama, mixtral
+adapter: fourierft + parallel.sharding: fsdp | 1 | met_shared | granitemoehybrid
+adapter: fourierft + precision: amp | 12 | adapter_kinds, met, met_shared | bert, gemma2, gpt2, granitemoehybrid,
+  llama, mixtral
 adapter: fourierft + precision: pure | 8 | adapter_kinds | bert, gpt2, llama, phi
 adapter: fourierft + quantization: int8 | 2 | adapter_kinds | llama
 adapter: fourierft + quantization: nf4 | 2 | adapter_kinds | llama
@@ -2035,8 +2045,8 @@ adapter: lora + ema: true | 27 | fused_lora, met, optimizers_more, other_optimiz
   | bamba, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen3_next
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
-adapter: lora + frozen: parts | 18 | fused_lora, lora_parts, optimizers_more, other_optimizers, peft_more, policy,
-  preference_shared | arcee, bert, gpt2, llama, phi3
+adapter: lora + frozen: parts | 19 | fused_lora, lora_parts, met, optimizers_more, other_optimizers, peft_more,
+  policy, preference_shared | arcee, bert, gpt2, llama, mistral3, phi3
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 14 | liger, optimizers_more, other_optimizers, peft_more, short_convolutions,
   state_spaces | bert, falcon_h1, gemma2, gpt_oss, lfm2, lfm2_moe, opt, qwen_moe
@@ -2060,7 +2070,7 @@ adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, lla
   qwen_moe, stablelm
 adapter: lora + loss: reward | 1 | quantized | llama
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 193 | flat_adapters, fully_shard_more, fused_lora, image_shared, image_text,
+adapter: lora + max_gradient_norm | 194 | flat_adapters, fully_shard_more, fused_lora, image_shared, image_text,
   images, liger, met, met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared,
   preference_zero, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles,
@@ -2068,15 +2078,16 @@ adapter: lora + max_gradient_norm | 193 | flat_adapters, fully_shard_more, fused
   glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama,
   llava_next, m2m_100, marian, mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi,
   phi3, qwen3_vl, smolvlm, stablelm, whisper
-adapter: lora + offload: activations | 65 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
+adapter: lora + offload: activations | 66 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
   tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm, t5
-adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
-  t5
-adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
-  t5
-adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
+  llama, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm, t5
+adapter: lora + offload: gradients | 29 | flat_adapters, met_shared, sharded_more, zero_adapters | bert, gemma, gpt2,
+  llama, opt, t5
+adapter: lora + offload: optimizer | 29 | flat_adapters, met_shared, sharded_more, zero_adapters | bert, gemma, gpt2,
+  llama, opt, t5
+adapter: lora + offload: parameters | 26 | flat_adapters, met_shared, sharded_more, zero_adapters | bert, gemma,
+  gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 14 | adapters_more, images, peft_more, quantized | clip, deepseek, llava,
   mixtral, qwen3_vl, qwen_moe
 adapter: lora + optimizer: adagrad | 3 | met_shared, optimizers_more | llama, t5
@@ -2161,14 +2172,14 @@ adapter: lora + parallel.sharding: zero1 | 18 | dbrx_zero, deberta_v2_zero, elec
 adapter: lora + parallel.sharding: zero2 | 34 | dbrx_zero, deberta_v2_zero, electra_zero, fused_lora_shared,
   met_shared, modernbert_zero, peft_more_shared, preference_zero, tiled_mlp_shared, zero, zero_adapters | bert, dbrx,
   deberta_v2, electra, glm4_moe, gpt2, gpt_neo, granite, llama, modernbert, olmo2, opt, qwen2_5_vl, qwen3_vl, stablelm
-adapter: lora + parallel.sharding: zero3 | 96 | dbrx_zero, deberta_v2_zero, electra_zero, further_types_zero,
+adapter: lora + parallel.sharding: zero3 | 97 | dbrx_zero, deberta_v2_zero, electra_zero, further_types_zero,
   fused_lora_shared, image_shared, met_shared, modernbert_zero, other_families_zero, peft_more_shared,
   preference_zero, tiled_mlp_shared, whisper_zero, zero, zero_adapters | afmoe, bert, convnextv2, dbrx, deberta_v2,
   deepseek, deit, dinov2_with_registers, electra, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
   gptj, granite, granitemoe, hunyuan_v1_dense, internvl, jamba, lfm2_moe, llama, llava, minimax_m2, ministral3,
   mistral4, mixtral, modernbert, mpnet, nemotron, neox, nomic_bert, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next,
   qwen3_vl, roberta, seed_oss, smolvlm, t5, whisper
-adapter: lora + precision: amp | 1068 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 1069 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, further_types, further_types_shared, fused_lora, fused_lora_shared, image_text, images, liger,
   linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, more_families, named_types,
@@ -2190,7 +2201,7 @@ adapter: lora + precision: fsdp | 118 | flat_adapters, fully_shard_more, further
   bert, bloom, convnextv2, deepseek, deit, dinov2_with_registers, gemma, gemma2, gemma3, gemma3n, glm, glm4_moe, gpt2,
   gpt_bigcode, gpt_neo, gptj, granitemoe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama,
   modernbert, mpnet, neox, nomic_bert, phi, phi3, qwen2_5_vl, qwen3_vl, roberta, t5
-adapter: lora + precision: mixed | 154 | dbrx_zero, deberta_v2_zero, electra_zero, further_types_zero,
+adapter: lora + precision: mixed | 155 | dbrx_zero, deberta_v2_zero, electra_zero, further_types_zero,
   fused_lora_shared, image_shared, met, met_shared, modernbert_zero, other_families_zero, peft_more_shared,
   preference_zero, rounded, tiled_mlp_shared, whisper_zero, zero, zero_adapters | afmoe, bert, convnextv2, dbrx,
   deberta_v2, deepseek, deit, dinov2_with_registers, electra, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2,
@@ -2224,13 +2235,13 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 151 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 152 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
   quantized, short_convolutions, speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, bloom,
   clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llama4, llava, m2m_100, marian,
-  mbart, ministral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
-  roberta, siglip, t5, wav2vec2, whisper
+  mbart, ministral3, mistral3, mixtral, modernbert, mpt, nemotron_h, neox, olmo, opt, pegasus, phi, phi3, qwen3_next,
+  qwen3_vl, roberta, siglip, t5, wav2vec2, whisper
 adapter: lora + quantization: nf4 | 308 | adapters, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, further_types, fused_lora, image_text, images, linear, litgpt, met, met_shared,
   modernbert, named_types, older_releases, optimizers_more, other_families, other_optimizers, pairs, pairs_beside,
@@ -2255,7 +2266,7 @@ adapter: lora + quantization: nf4-double | 183 | adapters, compile_beside, dbrx,
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm,
   granite, helium, llama, neox, olmo, stablelm
-adapter: lora + trained_blocks: badam | 1 | peft_more | llama
+adapter: lora + trained_blocks: badam | 2 | met, peft_more | llama, mistral3
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
 adapter: lora + weight_dtype: 16 bits | 347 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
@@ -2441,6 +2452,7 @@ adapter: p-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
 adapter: p-tuning + weight_dtype: 16 bits | 1 | virtual_tokens | mixtral
 adapter: prefix-tuning + ema: true | 1 | virtual_tokens | llama
 adapter: prefix-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
+adapter: prefix-tuning + label_smoothing | 3 | met, met_shared | llama
 adapter: prefix-tuning + loss: chunked | 1 | virtual_tokens | gpt2
 adapter: prefix-tuning + loss: fused | 1 | virtual_tokens | llama
 adapter: prefix-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
@@ -2450,12 +2462,13 @@ adapter: prefix-tuning + optimizer: adamw-8bit | 1 | virtual_tokens | llama
 adapter: prefix-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
 adapter: prefix-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
 adapter: prefix-tuning + padding: right | 1 | virtual_tokens | gpt2
+adapter: prefix-tuning + parallel.sharding: fsdp | 1 | met_shared | llama
 adapter: prefix-tuning + parallel.sharding: zero1 | 1 | met_shared | llama
 adapter: prefix-tuning + parallel.sharding: zero2 | 2 | met_shared | llama, mixtral
 adapter: prefix-tuning + parallel.sharding: zero3 | 1 | met_shared | gpt2
-adapter: prefix-tuning + precision: amp | 10 | virtual_tokens | gpt2, llama, mixtral, neox
+adapter: prefix-tuning + precision: amp | 12 | met, met_shared, virtual_tokens | gpt2, llama, mixtral, neox
 adapter: prefix-tuning + precision: mixed | 4 | met_shared | gpt2, llama, mixtral
-adapter: prefix-tuning + precision: pure | 8 | virtual_tokens | gpt2, llama, mixtral, neox, olmoe
+adapter: prefix-tuning + precision: pure | 9 | met, virtual_tokens | gpt2, llama, mixtral, neox, olmoe
 adapter: prefix-tuning + quantization: int8 | 1 | virtual_tokens | neox
 adapter: prefix-tuning + quantization: nf4 | 1 | virtual_tokens | mixtral
 adapter: prefix-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
@@ -2515,8 +2528,8 @@ adapter: vera + packing: true | 1 | adapter_kinds | llama
 adapter: vera + precision: amp | 11 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mixtral
 adapter: vera + precision: mixed | 1 | met | llama
 adapter: vera + precision: pure | 7 | adapter_kinds | bert, gpt2, llama, phi
-adapter: vera + quantization: int8 | 1 | adapter_kinds | llama
-adapter: vera + quantization: nf4 | 2 | adapter_kinds | llama
+adapter: vera + quantization: int8 | 2 | adapter_kinds, met | llama, vit
+adapter: vera + quantization: nf4 | 3 | adapter_kinds, met | llama, vit
 adapter: vera + quantization: nf4-double | 3 | adapter_kinds, met | llama
 adapter: vera + weight_dtype: 16 bits | 6 | adapter_kinds | gpt2, llama
 checkpoint_reentrant: true + distillation: jsd | 1 | met_shared | gpt_bigcode
@@ -2524,10 +2537,10 @@ checkpoint_reentrant: true + distillation: reverse-kl | 1 | other_optimizers | e
 checkpoint_reentrant: true + ema: true | 22 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
   policy, sharded_spaces, short_convolutions, state_spaces, tiled | deberta_v2, deepseek, ernie4_5, falcon_h1, gemma2,
   glm4, granite, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe, t5
-checkpoint_reentrant: true + frozen: parts | 76 | fully_shard_more, images, liger, more_families, optimizers_more,
-  other_optimizers, pairs, policy, sharded_more, sharded_spaces, short_convolutions, state_spaces, turns | bamba,
-  bert, dbrx, falcon_h1, gemma, gemma2, gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
-  neox, opt, phi, phi3, qwen2_vl, stablelm
+checkpoint_reentrant: true + frozen: parts | 77 | fully_shard_more, images, liger, met_shared, more_families,
+  optimizers_more, other_optimizers, pairs, policy, sharded_more, sharded_spaces, short_convolutions, state_spaces,
+  turns | bamba, bert, dbrx, falcon_h1, gemma, gemma2, gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_vl, stablelm
 checkpoint_reentrant: true + grad_scaler: true | 9 | adapted, liger, preference_shared, sharded_spaces, state_spaces
   | cohere, falcon_h1, gemma3, glm4, granitemoehybrid, nemotron_h
 checkpoint_reentrant: true + label_smoothing | 23 | optimizers_more, other_optimizers, pairs, sharded_spaces,
@@ -2604,7 +2617,8 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 6 | fused_lora_sh
   sharded_spaces | bamba, granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 2 | met_shared, zero | glm4_moe, gpt_bigcode
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
+checkpoint_reentrant: true + parallel.sharding: zero3 | 5 | met_shared, tiled_mlp_shared, zero | llama, mistral3,
+  olmo, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + precision: amp | 231 | adapted, block_kinds, checkpoints, dbrx, decoders, distilbert,
   electra, fully_shard_more, image_text, images, liger, linear, modernbert, optimizers_more, other_families,
   other_optimizers, pairs, peft_more, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
@@ -2616,9 +2630,9 @@ checkpoint_reentrant: true + precision: amp | 231 | adapted, block_kinds, checkp
 checkpoint_reentrant: true + precision: fsdp | 21 | fully_shard_more, fused_lora_shared, optimizers_more_shared,
   preference_shared, sharded_spaces | gemma3, gpt2, granitemoehybrid, llama, ministral3, neox, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen_moe
-checkpoint_reentrant: true + precision: mixed | 38 | checkpoints, met_shared, more_families, pairs, tiled_mlp_shared,
-  zero | bert, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, llama, neox, olmo, opt, phi, phi3, qwen2_vl,
-  qwen3_vl
+checkpoint_reentrant: true + precision: mixed | 39 | checkpoints, met_shared, more_families, pairs, tiled_mlp_shared,
+  zero | bert, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_bigcode, llama, mistral3, neox, olmo, opt, phi, phi3,
+  qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + precision: pure | 153 | adapted, block_kinds, checkpoints, fully_shard_more, image_text,
   images, liger, linear, modernbert, more_families, optimizers_more, other_optimizers, pairs, policy, replicated,
   sharded_more, short_convolutions, state_spaces, taught_from_file, tiled, tiled_mlp, virtual_tokens, whisper | bamba,
@@ -2805,8 +2819,8 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
-frozen: parts + grad_scaler: true | 13 | liger, met, other_optimizers, policy, short_convolutions, state_spaces,
-  tiled | falcon_h1, glm4, granitemoehybrid, lfm2_moe, llama, mixtral, nemotron_h, roberta, stablelm
+frozen: parts + grad_scaler: true | 14 | liger, met, other_optimizers, policy, short_convolutions, state_spaces,
+  tiled | falcon_h1, glm4, granitemoehybrid, lfm2_moe, llama, m2m_100, mixtral, nemotron_h, roberta, stablelm
 frozen: parts + label_smoothing | 20 | other_optimizers, pairs, sharded_spaces, short_convolutions, state_spaces |
   bamba, bert, exaone4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron, nemotron_h, roberta
 frozen: parts + liger_kernels | 8 | liger, optimizers_more | gpt_oss, llama, mixtral, qwen3_vl
@@ -2818,14 +2832,18 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 57 | flat_parameter, fully_shard_more, image_shared, image_text, images, liger,
-  met, optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces, sharded_tiles,
-  short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, idefics3, internvl, lfm2,
-  llama, llava_next, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, smolvlm, wav2vec2
-frozen: parts + offload: activations | 62 | hosted, images, liger, met, more_families, other_optimizers, pairs,
+frozen: parts + max_gradient_norm | 62 | flat_parameter, fully_shard_more, image_shared, image_text, images, liger,
+  met, met_shared, optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces,
+  sharded_tiles, short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, idefics3,
+  internvl, lfm2, llama, llava_next, m2m_100, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, smolvlm,
+  wav2vec2
+frozen: parts + offload: activations | 64 | hosted, images, liger, met, more_families, other_optimizers, pairs,
   policy, short_convolutions, state_spaces, tiled | bamba, bert, bloom, dbrx, exaone4, falcon_h1, gemma3, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, nemotron_h, olmo2, olmoe, opt, phi, phi3,
-  qwen3_vl, roberta, stablelm
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, mistral3, nemotron_h, olmo2, olmoe, opt, phi,
+  phi3, qwen3_vl, roberta, stablelm
+frozen: parts + offload: gradients | 1 | met_shared | t5
+frozen: parts + offload: optimizer | 1 | met_shared | t5
+frozen: parts + offload: parameters | 1 | met_shared | t5
 frozen: parts + optimizer: adadelta | 1 | met | olmoe
 frozen: parts + optimizer: adafactor | 14 | frozen, more_families, short_convolutions | clip, deepseek, gpt_neo,
   lfm2_moe, llava, mixtral, qwen_moe, vit
@@ -2881,32 +2899,34 @@ frozen: parts + parallel.sharding: ddp | 7 | modernbert_shared, preference_share
 frozen: parts + parallel.sharding: fsdp | 53 | flat_parameter, fully_shard_more, met_shared, preference_shared,
   sharded_more, sharded_spaces, sharded_tiles, stepped_shared | bert, gemma2, glm4_moe, gpt2, gpt_neo,
   granitemoehybrid, llama, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl
-frozen: parts + parallel.sharding: fsdp-grad-op | 20 | flat_parameter, fully_shard_more, preference_shared,
-  sharded_more, sharded_spaces, sharded_units | arcee, bamba, falcon_h1, gpt2, lfm2, llama, olmoe
+frozen: parts + parallel.sharding: fsdp-grad-op | 21 | flat_parameter, fully_shard_more, met_shared,
+  preference_shared, sharded_more, sharded_spaces, sharded_units | arcee, bamba, falcon_h1, gpt2, lfm2, llama,
+  m2m_100, olmoe
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 4 | image_shared, zero, zero_adapters | gpt2, llama, llava, mistral3
-frozen: parts + parallel.sharding: zero3 | 14 | image_shared, preference_zero, zero_adapters | arcee, bert, gpt2,
-  granite, idefics3, llama, llava, mistral3, mllama, opt, qwen2_vl
-frozen: parts + precision: amp | 312 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
-  flat_parameter, frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, modernbert,
-  modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs, peft_more,
-  policy, preference_shared, quantized, sharded_more, short_convolutions, speech, stages, state_spaces, text_types,
-  tiled, tiles, turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gpt_oss,
-  gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe,
-  llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3, mistral4, mixtral,
-  mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, vit,
-  wav2vec2, whisper
+frozen: parts + parallel.sharding: zero3 | 17 | image_shared, met_shared, preference_zero, zero_adapters | arcee,
+  bert, dinov2, gpt2, granite, idefics3, llama, llava, mistral3, mllama, opt, qwen2_vl, t5
+frozen: parts + precision: amp | 316 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+  flat_parameter, frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, met_shared,
+  modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
+  peft_more, policy, preference_shared, quantized, sharded_more, short_convolutions, speech, stages, state_spaces,
+  text_types, tiled, tiles, turns, vision_more, whisper | afmoe, apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, convnext, dbrx, deberta_v2, deepseek, dinov2, distilbert, electra, ernie4_5, ernie4_5_moe, esm,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode,
+  gpt_neo, gpt_oss, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, idefics3, internvl,
+  lfm2, lfm2_moe, llama, llama4, llava, llava_next, m2m_100, marian, mbart, minimax_m2, ministral3, mistral3,
+  mistral4, mixtral, mllama, modernbert, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, paligemma, pegasus, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, siglip, stablelm, starcoder2,
+  swin, t5, vit, wav2vec2, whisper
 frozen: parts + precision: fsdp | 30 | flat_parameter, fully_shard_more, met_shared, preference_shared, sharded_more,
   sharded_spaces, sharded_tiles | arcee, bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3,
   mllama, neox, olmoe
-frozen: parts + precision: mixed | 155 | adapters, frozen, hosted, image_shared, images, liger, more_families, pairs,
-  pairs_beside, preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, idefics3, llama, llama4, llava, mistral3,
-  mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 326 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: mixed | 158 | adapters, frozen, hosted, image_shared, images, liger, met_shared,
+  more_families, pairs, pairs_beside, preference_zero, zero, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek, dinov2, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, idefics3,
+  llama, llama4, llava, mistral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: pure | 327 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   frozen, fully_shard_more, further_types, image_text, images, liger, linear, lora_parts, masks, met, modernbert,
   more_families, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared,
   quantized, replicated, sharded_more, sharded_spaces, sharded_tiles, short_convolutions, speech, stages,
@@ -2914,16 +2934,17 @@ frozen: parts + precision: pure | 326 | adapters, block_kinds, dbrx, deberta_v2,
   clip, cohere, convnext, convnextv2, dbrx, deberta_v2, deepseek, deit, dinov2, dinov2_with_registers, distilbert,
   electra, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granite, granitemoe, granitemoehybrid, helium, hunyuan_v1_dense, idefics3, internvl, lfm2,
-  llama, llama4, llava, llava_next, ministral3, mistral3, mixtral, mllama, modernbert, mpnet, nemotron, nemotron_h,
-  neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2
+  llama, llama4, llava, llava_next, m2m_100, ministral3, mistral3, mixtral, mllama, modernbert, mpnet, nemotron,
+  nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2
 frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
+frozen: parts + quantization: int8 | 1 | met | mistral3
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
 frozen: parts + tiled_mlp | 2 | other_optimizers | exaone4, stablelm
-frozen: parts + trained_blocks: badam | 51 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
-  short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, nemotron_h, neox,
-  olmoe, phi, phi3, qwen_moe
+frozen: parts + trained_blocks: badam | 56 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
+  short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, m2m_100, mistral3,
+  nemotron_h, neox, olmoe, phi, phi3, qwen_moe
 frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
   nemotron_h, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 17 | liger, more_families, pairs, policy, short_convolutions, state_spaces,
@@ -2947,15 +2968,15 @@ grad_scaler: true + loss: grpo | 8 | policy, preference_shared | gemma4, glm4, g
   qwen3_next
 grad_scaler: true + loss: orpo | 1 | preference_shared | cohere
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 39 | adapted, liger, met_shared, optimizers, policy, precisions,
+grad_scaler: true + max_gradient_norm | 41 | adapted, liger, met, met_shared, optimizers, policy, precisions,
   short_convolutions, state_spaces, stepped_shared, tiled | bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid,
-  lfm2, lfm2_moe, llama, nemotron, nemotron_h, neox, qwen3_next
+  lfm2, lfm2_moe, llama, m2m_100, nemotron, nemotron_h, neox, qwen3_next
 grad_scaler: true + offload: activations | 15 | adapted, liger, met, other_optimizers, preference_shared,
   short_convolutions, state_spaces | bamba, deepseek, distilbert, falcon_h1, gemma3, granitemoehybrid,
   hunyuan_v1_dense, jamba, lfm2, lfm2_moe, nemotron_h, qwen3_next
-grad_scaler: true + offload: gradients | 2 | met_shared | gptj, llama
-grad_scaler: true + offload: optimizer | 2 | met_shared | gptj, llama
-grad_scaler: true + offload: parameters | 2 | met_shared | gptj, llama
+grad_scaler: true + offload: gradients | 3 | met_shared | gptj, llama, m2m_100
+grad_scaler: true + offload: optimizer | 3 | met_shared | gptj, llama, m2m_100
+grad_scaler: true + offload: parameters | 3 | met_shared | gptj, llama, m2m_100
 grad_scaler: true + optimizer: adafactor | 11 | optimizers, precisions, state_spaces, zeroed_late | bert, gpt2,
   granitemoehybrid, llama, mixtral, neox
 grad_scaler: true + optimizer: adagrad-8bit | 1 | other_optimizers | stablelm
@@ -2986,22 +3007,23 @@ grad_scaler: true + parallel.replicas | 1 | met_shared | gptj
 grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
 grad_scaler: true + parallel.sharding: fsdp | 8 | met_shared, preference_shared, sharded_spaces | gemma3, gptj,
   granitemoehybrid, hunyuan_v1_dense, llama, nemotron_h, neox
-grad_scaler: true + parallel.sharding: fsdp-grad-op | 2 | preference_shared, stepped_shared | cohere, nemotron
-grad_scaler: true + precision: amp | 177 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
+grad_scaler: true + parallel.sharding: fsdp-grad-op | 3 | met_shared, preference_shared, stepped_shared | cohere,
+  m2m_100, nemotron
+grad_scaler: true + precision: amp | 178 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
   liger, met, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper,
   zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
-  minimax_m2, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm,
-  whisper
-grad_scaler: true + precision: fsdp | 7 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
-  gptj, hunyuan_v1_dense, llama, nemotron, nemotron_h, neox
+  m2m_100, minimax_m2, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta,
+  stablelm, whisper
+grad_scaler: true + precision: fsdp | 8 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
+  gptj, hunyuan_v1_dense, llama, m2m_100, nemotron, nemotron_h, neox
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   nemotron_h, qwen_moe
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
 grad_scaler: true + tiled_mlp | 2 | other_optimizers | helium, stablelm
-grad_scaler: true + trained_blocks: badam | 2 | met, state_spaces | granitemoehybrid, llama
+grad_scaler: true + trained_blocks: badam | 3 | met, state_spaces | granitemoehybrid, llama, m2m_100
 grad_scaler: true + transformers_version: experts as modules | 11 | older_releases | mixtral, olmoe, qwen_moe
 grad_scaler: true + transformers_version: older code | 14 | older_releases | llama, mixtral, olmoe, qwen_moe
 grad_scaler: true + weight_dtype: 16 bits | 10 | adapter_kinds, peft_more | llama, opt
@@ -3014,6 +3036,7 @@ gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
 label_smoothing + liger_kernels | 6 | adapted, liger, optimizers_more, optimizers_more_shared | glm4, llama, qwen_moe
 label_smoothing + loss: fused | 1 | short_convolutions | lfm2_moe
+label_smoothing + loss: half-logits | 2 | met | llama
 label_smoothing + max_gradient_norm | 38 | adapted, fully_shard_more, liger, optimizers_more, optimizers_more_shared,
   other_optimizers, sharded_spaces, short_convolutions, state_spaces | arcee, bamba, bert, gemma, gemma2, gpt2,
   granitemoehybrid, jamba, lfm2, lfm2_moe, llama, mixtral, nemotron_h, olmo2, qwen_moe
@@ -3060,24 +3083,24 @@ label_smoothing + packing: true | 19 | adapted, losses_more, optimizers_more, op
 label_smoothing + padding: right | 32 | losses_more, optimizers_more, pairs, sharded_spaces, short_convolutions |
   bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
 label_smoothing + parallel.fsdp_version: 1 | 3 | met_shared, optimizers_more_shared | gpt2, llama
-label_smoothing + parallel.sharding: fsdp | 17 | fully_shard_more, met_shared, optimizers_more_shared,
+label_smoothing + parallel.sharding: fsdp | 18 | fully_shard_more, met_shared, optimizers_more_shared,
   sharded_spaces, stepped_shared | bert, dbrx, falcon_h1, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi
 label_smoothing + parallel.sharding: fsdp-grad-op | 10 | fully_shard_more, optimizers_more_shared, sharded_spaces |
   gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: zero3 | 2 | optimizers_more_shared | llama, mixtral
-label_smoothing + precision: amp | 188 | adapted, compile_beside, fully_shard_more, further_types, images, liger,
-  losses_more, modernbert, optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing,
-  stages, state_spaces, text_types, whisper | arcee, bamba, bart, bert, bloom, chatglm, cohere, convnext, convnextv2,
-  deberta_v2, deepseek, deit, dinov2_with_registers, distilbert, esm, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, granitemoe, granitemoehybrid, helium, lfm2, lfm2_moe, llama, m2m_100, marian, mbart,
-  mixtral, mllama, modernbert, mpnet, mpt, nemotron_h, neox, nomic_bert, olmo2, opt, pegasus, phi, phi3, qwen3_vl,
-  qwen_moe, roberta, stablelm, swin, t5, vit, whisper
+label_smoothing + precision: amp | 191 | adapted, compile_beside, fully_shard_more, further_types, images, liger,
+  losses_more, met, met_shared, modernbert, optimizers_more, other_optimizers, pairs, sharded_spaces,
+  short_convolutions, smoothing, stages, state_spaces, text_types, whisper | arcee, bamba, bart, bert, bloom, chatglm,
+  cohere, convnext, convnextv2, deberta_v2, deepseek, deit, dinov2_with_registers, distilbert, esm, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoe, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
+  m2m_100, marian, mbart, mixtral, mllama, modernbert, mpnet, mpt, nemotron_h, neox, nomic_bert, olmo2, opt, pegasus,
+  phi, phi3, qwen3_vl, qwen_moe, roberta, stablelm, swin, t5, vit, whisper
 label_smoothing + precision: fsdp | 8 | fully_shard_more, met_shared, optimizers_more_shared, sharded_spaces |
   falcon_h1, gemma, gpt2, granitemoehybrid, llama
 label_smoothing + precision: mixed | 98 | losses_more, more_families, optimizers_more_shared, pairs, smoothing |
   bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 178 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
+label_smoothing + precision: pure | 180 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders,
   distilbert, electra, evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more, met, modernbert,
   optimizers_more, other_optimizers, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces,
   stepped_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, dbrx, deberta_v2, deepseek, distilbert,
@@ -3325,9 +3348,9 @@ loss: grpo + quantization: nf4-double | 1 | policy | llama
 loss: grpo + trained_blocks: badam | 3 | policy, preference_shared | bamba, nemotron_h, olmoe
 loss: grpo + trained_blocks: lisa | 3 | policy | exaone4, qwen3_next, qwen_moe
 loss: grpo + weight_dtype: 16 bits | 4 | policy, preference_shared | apertus, bamba, llama, nemotron_h
-loss: half-logits + precision: amp | 32 | half_logits, image_text | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  idefics3, internvl, llama, mpt, neox, opt, paligemma, phi, phi3, smolvlm
-loss: half-logits + precision: pure | 33 | dbrx, half_logits, virtual_tokens, vision_more | bloom, dbrx, gemma,
+loss: half-logits + precision: amp | 33 | half_logits, image_text, met | bloom, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, idefics3, internvl, llama, mpt, neox, opt, paligemma, phi, phi3, smolvlm
+loss: half-logits + precision: pure | 34 | dbrx, half_logits, met, virtual_tokens, vision_more | bloom, dbrx, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, paligemma, phi, phi3
 loss: orpo + max_gradient_norm | 1 | other_optimizers | llama
 loss: orpo + offload: activations | 2 | preference_shared | gemma, glm
@@ -3379,17 +3402,17 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 49 | flat_adapters, flat_host, images, liger, more_families,
+max_gradient_norm + offload: activations | 51 | flat_adapters, flat_host, images, liger, met, more_families,
   optimizers_more, optimizers_more_shared, other_optimizers, policy, preference_shared, sharded_spaces,
   short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | afmoe, bamba, bloom, dbrx,
   deepseek, distilbert, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral,
   mllama, nemotron_h, olmo2, phi, stablelm, t5
-max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
-  llama
-max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
-  llama
-max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
-  llama
+max_gradient_norm + offload: gradients | 18 | flat_adapters, flat_host, met_shared, sharded_more | bloom, gemma,
+  gemma2, gpt2, llama, m2m_100
+max_gradient_norm + offload: optimizer | 18 | flat_adapters, flat_host, met_shared, sharded_more | bloom, gemma,
+  gemma2, gpt2, llama, m2m_100
+max_gradient_norm + offload: parameters | 18 | flat_adapters, flat_host, met_shared, sharded_more | bloom, gemma,
+  gemma2, gpt2, llama, m2m_100
 max_gradient_norm + optimizer: adadelta | 2 | optimizers_more | llama, mixtral
 max_gradient_norm + optimizer: adafactor | 12 | images, optimizers, precisions, short_convolutions, tiles,
   torchvision | bert, lfm2, llama, mistral3, mllama, torchvision_vit
@@ -3421,7 +3444,7 @@ max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
 max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
 max_gradient_norm + optimizer: lion | 5 | policy, precisions, short_convolutions, state_spaces, tiles | gpt_neo,
   lfm2, llama, mllama, nemotron_h
-max_gradient_norm + optimizer: lion-8bit | 2 | other_optimizers | llama, mixtral
+max_gradient_norm + optimizer: lion-8bit | 4 | met, other_optimizers | llama, mistral3, mixtral
 max_gradient_norm + optimizer: lion-8bit-paged | 3 | other_optimizers | llama, mixtral, phi3
 max_gradient_norm + optimizer: lion-paged | 3 | other_optimizers | llama, neox, olmo2
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
@@ -3468,10 +3491,10 @@ max_gradient_norm + parallel.sharding: fsdp | 218 | dbrx_shared, deberta_v2_shar
   convnext, dbrx, deberta_v2, electra, falcon_h1, gemma, gpt2, idefics3, internvl, lfm2, llama, llama under
   torchtitan, llava_next, mistral3, mllama, modernbert, nemotron_h, neox, paligemma, phi, phi3, qwen3_vl, smolvlm,
   swin, whisper
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 73 | flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 75 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, image_shared, met_shared, optimizers_more_shared, preference_shared, rounded_shared, sharded_bits,
   sharded_spaces, sharded_units, stepped_shared | bamba, convnext, gemma, gemma2, gpt2, internvl, llama, llava_next,
-  mixtral, nemotron, nemotron_h, neox, paligemma, phi3, swin, vit
+  m2m_100, mixtral, nemotron, nemotron_h, neox, paligemma, phi3, swin, vit
 max_gradient_norm + parallel.sharding: zero1 | 10 | met_shared, preference_zero, whisper_zero, zero | bert, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, mixtral, qwen3_vl, whisper
 max_gradient_norm + parallel.sharding: zero2 | 19 | image_shared, met_shared, optimizers_more_shared,
@@ -3481,7 +3504,7 @@ max_gradient_norm + parallel.sharding: zero3 | 36 | image_shared, met_shared, pr
   whisper_zero, zero | bert, convnext, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl,
   llama, llava_next, mistral3, mixtral, neox, paligemma, qwen3_vl, qwen_moe, smolvlm, swin, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 385 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 390 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, further_types, fused_lora, galore, image_shared, image_text,
   images, liger, met, met_shared, modernbert, named_types, optimizers, optimizers_more, optimizers_more_shared,
   other_optimizers, peft_more, policy, precisions, quantized, replicated, rounded, rounded_shared, sharded_bits,
@@ -3493,17 +3516,17 @@ max_gradient_norm + precision: amp | 385 | adapted, adapter_kinds, dbrx, deberta
   idefics3, internvl, lfm2, lfm2_moe, llama, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral,
   mllama, modernbert, mpnet, nemotron_h, neox, nomic_bert, olmo2, opt, paligemma, pegasus, phi, phi3, qwen3_next,
   qwen_moe, roberta, siglip, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2, whisper
-max_gradient_norm + precision: fsdp | 161 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
+max_gradient_norm + precision: fsdp | 162 | dbrx_shared, deberta_v2_shared, electra_shared, flat_adapters, flat_host,
   flat_parameter, fully_shard_more, image_shared, met_shared, modernbert_shared, optimizers_more_shared,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, stepped_shared, titan, titan_compiled,
   titan_replicas, titan_units, whisper_shared | bert, dbrx, deberta_v2, electra, gemma, gemma2, gpt2, idefics3,
-  internvl, llama, llama under torchtitan, llava_next, mistral3, mllama, modernbert, nemotron, neox, paligemma, phi,
-  phi3, qwen3_vl, swin, whisper
+  internvl, llama, llama under torchtitan, llava_next, m2m_100, mistral3, mllama, modernbert, nemotron, neox,
+  paligemma, phi, phi3, qwen3_vl, swin, whisper
 max_gradient_norm + precision: mixed | 100 | image_shared, images, master, met, met_shared, more_families,
   preference_zero, rounded, tiled_mlp_shared, tiles, whisper_zero, zero | bert, convnext, falcon_h1, gemma,
   gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl, llama, llava_next, mistral3, mixtral,
   mllama, neox, olmo2, paligemma, qwen3_vl, qwen_moe, smolvlm, swin, whisper
-max_gradient_norm + precision: pure | 289 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: pure | 291 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, further_types, galore, image_shared, image_text, images, liger, linear, met, met_shared,
   named_types, optimizers, optimizers_more, other_optimizers, peft_more, peft_more_shared, policy, preference_shared,
   replicated, rounded, rounded_shared, sharded_bits, sharded_spaces, sharded_tiles, short_convolutions, speech,
@@ -3525,8 +3548,8 @@ max_gradient_norm + qat: int8 | 7 | other_optimizers, rounded, rounded_shared | 
 max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
   qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
-max_gradient_norm + quantization: int8 | 6 | met, optimizers_more, other_optimizers, quantized, short_convolutions,
-  state_spaces | bamba, ernie4_5, lfm2, llama, neox
+max_gradient_norm + quantization: int8 | 7 | met, optimizers_more, other_optimizers, quantized, short_convolutions,
+  state_spaces | bamba, ernie4_5, lfm2, llama, mistral3, neox
 max_gradient_norm + quantization: nf4 | 24 | flat_adapters, images, met, optimizers_more, quantized, sharded_bits,
   short_convolutions, taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mixtral, mllama,
   qwen3_vl
@@ -3536,7 +3559,8 @@ max_gradient_norm + quantization: nf4-double | 18 | adapted, flat_adapters, lige
 max_gradient_norm + teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi
 max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma, glm, glm4, gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
-max_gradient_norm + trained_blocks: badam | 5 | met, state_spaces, turns | bamba, llama, neox, phi
+max_gradient_norm + trained_blocks: badam | 10 | met, met_shared, state_spaces, turns | bamba, llama, m2m_100,
+  mistral3, neox, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
 max_gradient_norm + weight_dtype: 16 bits | 112 | adapted, adapter_kinds, flat_adapters, fully_shard_more,
@@ -3626,15 +3650,15 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 37 | host_activations, optimizers_more_shared, tiled_mlp_shared |
   bert, bloom, gemma2, gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 233 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+offload: activations + precision: amp | 235 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
   electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, met_shared, modernbert,
   more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy,
   preference_shared, sharded_activations, short_convolutions, stages, state_spaces, tiled, tiled_mlp, whisper | afmoe,
   bamba, bert, bloom, convnext, dbrx, deberta_v2, deepseek, distilbert, electra, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo, gptj, granitemoehybrid, hunyuan_v1_dense,
-  jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral4, mixtral, modernbert, mpt, nemotron_h, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, swin, t5, vit,
-  whisper
+  jamba, lfm2, lfm2_moe, llama, minimax_m2, ministral3, mistral3, mistral4, mixtral, modernbert, mpt, nemotron_h,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, swin,
+  t5, vit, whisper
 offload: activations + precision: fsdp | 44 | flat_adapters, flat_host, host_activations, met_shared,
   optimizers_more_shared, preference_shared, sharded_activations | bert, gpt2, llama, ministral3, neox, phi3,
   starcoder2
@@ -3653,24 +3677,24 @@ offload: activations + precision: pure | 236 | adapted, adapter_kinds, block_kin
 offload: activations + qat: int4 | 1 | other_optimizers | gpt2
 offload: activations + qat: int4-mslk | 1 | other_optimizers | dbrx
 offload: activations + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
-offload: activations + quantization: int8 | 10 | adapted, liger, met, other_optimizers, pairs | glm4, gpt2, lfm2_moe,
-  llama, neox
+offload: activations + quantization: int8 | 11 | adapted, liger, met, other_optimizers, pairs | glm4, gpt2, lfm2_moe,
+  llama, mistral3, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
 offload: activations + quantization: nf4-double | 12 | adapted, fused_lora, liger, policy, short_convolutions,
   state_spaces | falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
 offload: activations + teacher_logprobs | 1 | taught_from_file | llama
 offload: activations + tiled_mlp | 13 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, exaone4, llama, olmo,
   olmo2, phi, stablelm
-offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
+offload: activations + trained_blocks: badam | 3 | met, state_spaces | mistral3, nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 offload: activations + weight_dtype: 16 bits | 25 | adapted, flat_adapters, fused_lora, hosted, liger,
   optimizers_more_shared, policy, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba,
   falcon_h1, gemma, glm4, gpt2, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, olmoe
 offload: activations + zero_grad: before-backward | 3 | optimizers_more, optimizers_more_shared | gpt2, mixtral
-offload: gradients + offload: optimizer | 165 | flat_adapters, flat_host, host_activations, met_shared,
+offload: gradients + offload: optimizer | 169 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3,
   gemma3n, glm, gpt2, gptj, granitemoehybrid, llama, m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
-offload: gradients + offload: parameters | 132 | flat_adapters, flat_host, host_activations, met_shared,
+offload: gradients + offload: parameters | 136 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm,
   gpt2, gptj, llama, m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
 offload: gradients + optimizer: adamw-optimi | 1 | met_shared | gemma3n
@@ -3681,25 +3705,25 @@ offload: gradients + parallel.fsdp_version: 1 | 68 | flat_adapters, flat_host, m
 offload: gradients + parallel.replicas | 7 | flat_host, met_shared | gpt2, gptj, llama
 offload: gradients + parallel.sharding: fsdp | 66 | flat_adapters, flat_host, host_activations, met_shared,
   sharded_more | bert, bloom, gemma, gemma3n, gpt2, gptj, llama, neox, opt, phi3, vit, wav2vec2
-offload: gradients + parallel.sharding: fsdp-grad-op | 37 | flat_adapters, flat_host, host_activations, met_shared,
+offload: gradients + parallel.sharding: fsdp-grad-op | 38 | flat_adapters, flat_host, host_activations, met_shared,
   sharded_more | bert, gemma, gemma2, gemma3, glm, gpt2, llama, m2m_100, neox, opt, phi, roberta, vit
 offload: gradients + parallel.sharding: zero1 | 2 | met_shared, zero_adapters | granitemoehybrid, llama
 offload: gradients + parallel.sharding: zero2 | 14 | host_activations, met_shared, zero, zero_adapters | bert, gemma,
   glm, gpt2, llama, phi3, vit
-offload: gradients + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
-  bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
+offload: gradients + parallel.sharding: zero3 | 49 | host_activations, met_shared, preference_zero, zero_adapters,
+  zero_offload | bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
 offload: gradients + precision: amp | 15 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, gemma3, glm, gpt2, llama, opt, roberta
-offload: gradients + precision: fsdp | 46 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+offload: gradients + precision: fsdp | 47 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, glm, gpt2, gptj, llama, m2m_100, neox, opt, phi3
-offload: gradients + precision: mixed | 62 | host_activations, met_shared, preference_zero, zero, zero_adapters,
+offload: gradients + precision: mixed | 65 | host_activations, met_shared, preference_zero, zero, zero_adapters,
   zero_offload | bert, bloom, dbrx, gemma, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: gradients + precision: pure | 25 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, bloom, gemma, gemma2, gemma3n, gpt2, llama, neox, vit, wav2vec2
 offload: gradients + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
-offload: gradients + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
+offload: gradients + quantization: nf4-double | 3 | flat_adapters, met_shared, sharded_more | llama, t5
 offload: gradients + weight_dtype: 16 bits | 14 | flat_adapters, met_shared, sharded_more | llama, m2m_100
-offload: optimizer + offload: parameters | 132 | flat_adapters, flat_host, host_activations, met_shared,
+offload: optimizer + offload: parameters | 136 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, gemma3, gemma3n, glm,
   gpt2, gptj, llama, m2m_100, neox, opt, phi, phi3, roberta, t5, vit, wav2vec2
 offload: optimizer + optimizer: adamw-optimi | 1 | met_shared | gemma3n
@@ -3710,23 +3734,23 @@ offload: optimizer + parallel.fsdp_version: 1 | 68 | flat_adapters, flat_host, m
 offload: optimizer + parallel.replicas | 7 | flat_host, met_shared | gpt2, gptj, llama
 offload: optimizer + parallel.sharding: fsdp | 66 | flat_adapters, flat_host, host_activations, met_shared,
   sharded_more | bert, bloom, gemma, gemma3n, gpt2, gptj, llama, neox, opt, phi3, vit, wav2vec2
-offload: optimizer + parallel.sharding: fsdp-grad-op | 37 | flat_adapters, flat_host, host_activations, met_shared,
+offload: optimizer + parallel.sharding: fsdp-grad-op | 38 | flat_adapters, flat_host, host_activations, met_shared,
   sharded_more | bert, gemma, gemma2, gemma3, glm, gpt2, llama, m2m_100, neox, opt, phi, roberta, vit
 offload: optimizer + parallel.sharding: zero1 | 2 | met_shared, zero_adapters | granitemoehybrid, llama
 offload: optimizer + parallel.sharding: zero2 | 14 | host_activations, met_shared, zero, zero_adapters | bert, gemma,
   glm, gpt2, llama, phi3, vit
-offload: optimizer + parallel.sharding: zero3 | 46 | host_activations, preference_zero, zero_adapters, zero_offload |
-  bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
+offload: optimizer + parallel.sharding: zero3 | 49 | host_activations, met_shared, preference_zero, zero_adapters,
+  zero_offload | bert, bloom, dbrx, glm, gpt2, llama, neox, opt, phi, roberta, t5, vit
 offload: optimizer + precision: amp | 15 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, gemma3, glm, gpt2, llama, opt, roberta
-offload: optimizer + precision: fsdp | 46 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+offload: optimizer + precision: fsdp | 47 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, glm, gpt2, gptj, llama, m2m_100, neox, opt, phi3
-offload: optimizer + precision: mixed | 62 | host_activations, met_shared, preference_zero, zero, zero_adapters,
+offload: optimizer + precision: mixed | 65 | host_activations, met_shared, preference_zero, zero, zero_adapters,
   zero_offload | bert, bloom, dbrx, gemma, glm, gpt2, granitemoehybrid, llama, neox, opt, phi, phi3, roberta, t5, vit
 offload: optimizer + precision: pure | 25 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, bloom, gemma, gemma2, gemma3n, gpt2, llama, neox, vit, wav2vec2
 offload: optimizer + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
-offload: optimizer + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
+offload: optimizer + quantization: nf4-double | 3 | flat_adapters, met_shared, sharded_more | llama, t5
 offload: optimizer + weight_dtype: 16 bits | 14 | flat_adapters, met_shared, sharded_more | llama, m2m_100
 offload: parameters + optimizer: adamw-optimi | 1 | met_shared | gemma3n
 offload: parameters + optimizer: ademamix | 1 | met_shared | glm
@@ -3736,20 +3760,20 @@ offload: parameters + parallel.fsdp_version: 1 | 68 | flat_adapters, flat_host, 
 offload: parameters + parallel.replicas | 7 | flat_host, met_shared | gpt2, gptj, llama
 offload: parameters + parallel.sharding: fsdp | 66 | flat_adapters, flat_host, host_activations, met_shared,
   sharded_more | bert, bloom, gemma, gemma3n, gpt2, gptj, llama, neox, opt, phi3, vit, wav2vec2
-offload: parameters + parallel.sharding: fsdp-grad-op | 37 | flat_adapters, flat_host, host_activations, met_shared,
+offload: parameters + parallel.sharding: fsdp-grad-op | 38 | flat_adapters, flat_host, host_activations, met_shared,
   sharded_more | bert, gemma, gemma2, gemma3, glm, gpt2, llama, m2m_100, neox, opt, phi, roberta, vit
-offload: parameters + parallel.sharding: zero3 | 31 | host_activations, preference_zero, zero_adapters, zero_offload
-  | bert, bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
+offload: parameters + parallel.sharding: zero3 | 34 | host_activations, met_shared, preference_zero, zero_adapters,
+  zero_offload | bert, bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
 offload: parameters + precision: amp | 15 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, gemma3, glm, gpt2, llama, opt, roberta
-offload: parameters + precision: fsdp | 46 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
+offload: parameters + precision: fsdp | 47 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, glm, gpt2, gptj, llama, m2m_100, neox, opt, phi3
-offload: parameters + precision: mixed | 31 | host_activations, preference_zero, zero_adapters, zero_offload | bert,
-  bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
+offload: parameters + precision: mixed | 34 | host_activations, met_shared, preference_zero, zero_adapters,
+  zero_offload | bert, bloom, cohere, dbrx, glm, gpt2, hunyuan_v1_dense, llama, opt, phi, roberta, t5, vit
 offload: parameters + precision: pure | 25 | flat_adapters, flat_host, host_activations, met_shared, sharded_more |
   bert, bloom, gemma, gemma2, gemma3n, gpt2, llama, neox, vit, wav2vec2
 offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
-offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
+offload: parameters + quantization: nf4-double | 3 | flat_adapters, met_shared, sharded_more | llama, t5
 offload: parameters + weight_dtype: 16 bits | 14 | flat_adapters, met_shared, sharded_more | llama, m2m_100
 optimizer: adadelta + optimizer_in_backward: true | 2 | optimizers_more | bert, llama
 optimizer: adadelta + packing: true | 3 | optimizers_more, optimizers_more_shared | llama, mixtral
@@ -4095,9 +4119,10 @@ optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
 optimizer: lion + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 optimizer: lion-8bit + optimizer_in_backward: true | 8 | other_optimizers | bert, gemma, gpt2, llama, phi
 optimizer: lion-8bit + parallel.sharding: zero2 | 1 | met_shared | llama
-optimizer: lion-8bit + precision: amp | 7 | other_optimizers | bart, distilbert, gemma, llama, mixtral, mllama, phi
+optimizer: lion-8bit + precision: amp | 8 | met, other_optimizers | bart, distilbert, gemma, llama, mistral3,
+  mixtral, mllama, phi
 optimizer: lion-8bit + precision: mixed | 1 | met_shared | llama
-optimizer: lion-8bit + precision: pure | 9 | other_optimizers | bert, gemma, gpt2, llama, mixtral
+optimizer: lion-8bit + precision: pure | 10 | met, other_optimizers | bert, gemma, gpt2, llama, mistral3, mixtral
 optimizer: lion-8bit + quantization: nf4-double | 1 | other_optimizers | bart
 optimizer: lion-8bit + trained_blocks: badam | 2 | other_optimizers | llama
 optimizer: lion-8bit + weight_dtype: 16 bits | 1 | other_optimizers | llama
@@ -4539,7 +4564,7 @@ parallel.sharding: ddp + weight_dtype: 16 bits | 4 | fused_lora_shared, preferen
   nemotron_h
 parallel.sharding: ddp + zero_grad: before-backward | 10 | zeroed_late_shared | gpt2, llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 232 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
+parallel.sharding: fsdp + precision: amp | 234 | dbrx_shared, deberta_v2_shared, distilbert_shared, electra_shared,
   every_type_shared, flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more, further_types_shared,
   fused_lora_shared, litgpt, met_shared, modernbert_shared, optimizers_more_shared, peft_more_shared,
   preference_shared, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
@@ -4593,12 +4618,12 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 65 | flat_adapters, fully_shar
   optimizers_more_shared, preference_shared, sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2,
   gemma3, glm, gpt2, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3
 parallel.sharding: fsdp + zero_grad: before-backward | 22 | optimizers_more_shared, zeroed_late_shared | gpt2, llama
-parallel.sharding: fsdp-grad-op + precision: amp | 71 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: amp | 72 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, image_shared, met_shared, optimizers_more_shared,
   preference_shared, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units, stepped_shared |
-  arcee, bamba, bert, cohere, convnext, gemma, gemma2, gemma3, glm, gpt2, internvl, llama, llava_next, mixtral,
-  nemotron, opt, paligemma, qwen_moe, roberta, stablelm, swin, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  arcee, bamba, bert, cohere, convnext, gemma, gemma2, gemma3, glm, gpt2, internvl, llama, llava_next, m2m_100,
+  mixtral, nemotron, opt, paligemma, qwen_moe, roberta, stablelm, swin, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 94 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, met_shared, optimizers_more_shared, preference_shared,
   replicas, rounded_shared, sharded_activations, sharded_more, sharded_spaces, sharded_units, stepped_shared | arcee,
   bamba, bert, cohere, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, gpt_neo, granitemoehybrid, llama,
@@ -4614,7 +4639,7 @@ parallel.sharding: fsdp-grad-op + qat: int4-mslk | 2 | rounded_shared | gemma, l
 parallel.sharding: fsdp-grad-op + qat: mxfp4 | 1 | rounded_shared | llama
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
-parallel.sharding: fsdp-grad-op + trained_blocks: badam | 1 | preference_shared | olmoe
+parallel.sharding: fsdp-grad-op + trained_blocks: badam | 2 | met_shared, preference_shared | m2m_100, olmoe
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 20 | flat_adapters, fully_shard_more, fused_lora_shared,
   met_shared, optimizers_more_shared, sharded_bits, sharded_spaces | bamba, gpt2, llama, m2m_100
@@ -4633,7 +4658,7 @@ parallel.sharding: zero2 + precision: mixed | 135 | dbrx_zero, deberta_v2_zero, 
   vit, whisper
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
-parallel.sharding: zero3 + precision: mixed | 344 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero,
+parallel.sharding: zero3 + precision: mixed | 350 | dbrx_zero, deberta_v2_zero, electra_zero, every_type_zero,
   further_types_zero, fused_lora_shared, host_activations, image_shared, met_shared, modernbert_zero,
   optimizers_more_shared, other_families_zero, peft_more_shared, preference_zero, tiled_mlp_shared, whisper_zero,
   zero, zero_adapters, zero_offload | afmoe, apertus, bamba, bart, bert, bloom, cohere, convnext, convnextv2, dbrx,
@@ -4646,7 +4671,7 @@ parallel.sharding: zero3 + precision: mixed | 344 | dbrx_zero, deberta_v2_zero, 
   seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2, whisper
 parallel.sharding: zero3 + quantization: nf4 | 5 | met_shared, preference_zero, zero | deepseek, gemma2, mixtral,
   olmoe, qwen3_vl
-parallel.sharding: zero3 + quantization: nf4-double | 2 | met_shared, zero | gpt_neo, llama4
+parallel.sharding: zero3 + quantization: nf4-double | 3 | met_shared, zero | gpt_neo, llama4, t5
 parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + qat: fp8 | 5 | other_optimizers, rounded, rounded_shared | deberta_v2, falcon, gemma, llama, olmo2
@@ -4657,12 +4682,12 @@ precision: amp + qat: int8 | 3 | met, rounded | cohere, gemma2, llama
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 121 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+precision: amp + quantization: int8 | 122 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
   met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
   speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, clip, ernie4_5_moe, esm, falcon_h1,
   gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava,
-  m2m_100, marian, mbart, ministral3, mixtral, mpt, nemotron_h, neox, opt, pegasus, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
+  m2m_100, marian, mbart, ministral3, mistral3, mixtral, mpt, nemotron_h, neox, opt, pegasus, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, siglip, stablelm, t5, wav2vec2, whisper
 precision: amp + quantization: nf4 | 215 | adapted, adapter_kinds, adapters, block_kinds, compile_beside, dbrx,
   deberta_v2, decoders, distilbert, electra, flat_adapters, further_types, fused_lora, image_text, images, linear,
   met, met_shared, modernbert, named_types, older_releases, other_families, other_optimizers, pairs, pairs_beside,
@@ -4685,8 +4710,8 @@ precision: amp + quantization: nf4-double | 124 | adapted, adapter_kinds, adapte
 precision: amp + teacher_logprobs | 3 | taught_from_file | llama
 precision: amp + tiled_mlp | 57 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma2, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
-precision: amp + trained_blocks: badam | 17 | met, peft_more, policy, state_spaces, turns | bamba, falcon_h1, gemma,
-  granitemoehybrid, llama, nemotron_h, neox
+precision: amp + trained_blocks: badam | 21 | met, met_shared, peft_more, policy, state_spaces, turns | bamba,
+  falcon_h1, gemma, granitemoehybrid, llama, m2m_100, mistral3, nemotron_h, neox
 precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces, turns | llama, mixtral, nemotron_h,
   phi, phi3, qwen3_next
 precision: amp + transformers_version: experts as modules | 26 | older_releases | mixtral, olmoe, qwen_moe
@@ -4723,7 +4748,7 @@ precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
 precision: mixed + quantization: int8 | 2 | met | llama, neox
 precision: mixed + quantization: nf4 | 12 | met, met_shared, preference_zero, zero | deepseek, gemma2, gpt2, llama,
   mixtral, olmoe, opt, qwen3_vl, qwen_moe
-precision: mixed + quantization: nf4-double | 5 | met, met_shared, zero | bert, gpt_neo, llama, llama4
+precision: mixed + quantization: nf4-double | 6 | met, met_shared, zero | bert, gpt_neo, llama, llama4, t5
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
 precision: pure + qat: int4 | 18 | other_optimizers, rounded, torchtune_rounded | cohere, gemma3, gpt2, llama, llama
@@ -4756,8 +4781,8 @@ precision: pure + quantization: nf4-double | 77 | adapted, adapter_kinds, adapte
 precision: pure + teacher_logprobs | 19 | taught_from_file | gemma2, gpt2, granite, llama, phi
 precision: pure + tiled_mlp | 10 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, ernie4_5, gemma,
   hunyuan_v1_dense, llama, olmo, olmo2, seed_oss
-precision: pure + trained_blocks: badam | 25 | met, other_optimizers, peft_more, policy, short_convolutions,
-  state_spaces, turns | bamba, gemma, lfm2, llama, nemotron_h, neox, olmoe, phi, phi3, qwen_moe
+precision: pure + trained_blocks: badam | 26 | met, other_optimizers, peft_more, policy, short_convolutions,
+  state_spaces, turns | bamba, gemma, lfm2, llama, m2m_100, nemotron_h, neox, olmoe, phi, phi3, qwen_moe
 precision: pure + trained_blocks: lisa | 13 | other_optimizers, sharded_more, short_convolutions, state_spaces, turns
   | electra, gemma, lfm2, mamba, nemotron_h, neox, olmo2, phi, phi3
 precision: pure + transformers_version: experts as modules | 34 | older_releases | mixtral, olmoe, qwen_moe
@@ -4775,6 +4800,7 @@ qat: int8 + weight_dtype: 16 bits | 2 | rounded | cohere, gemma2
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
 quantization: int8 + tiled_mlp | 2 | other_optimizers | llama, olmo
+quantization: int8 + trained_blocks: badam | 1 | met | mistral3
 quantization: int8 + weight_dtype: 16 bits | 41 | adapter_kinds, adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
