@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramplan.catalog import locate
+from vramplan.catalog.around import names_in
 from vramplan.catalog.gpu_profile import FIELDS as FIELDS
 from vramplan.catalog.gpu_profile import GpuProfile as GpuProfile
 from vramplan.catalog.gpu_profile import asks_for_local
@@ -44,21 +45,17 @@ def list_gpus(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) ->
     return locate.load_all("gpus", dirs, load_gpu_profile, broken)
 
 
-# what drivers and shops put before the name of a card
-_MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)
-
-
 # the size of a card behind its name, or inside it as in `H100 80GB PCIe`
 _SIZE = re.compile(r"(?<=\S)[\s_-]+\(?(\d+)\s?(gi?b|g)\)?(?=[\s_-]|$)", re.IGNORECASE)
 
 
 def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
-    """The profile of a name or an alias, also without the maker's words in front: `NVIDIA GeForce RTX 4090`."""
-    found = locate.find("gpus", name, dirs, load_gpu_profile)
-    rest = name.strip()
-    while found is None and (maker := _MAKERS.match(rest)):
-        rest = rest[maker.end() :]
+    """The profile of a name or an alias, also without the words around it: `NVIDIA GeForce RTX 4090`, `RunPod A40`."""
+    found, rest = None, name
+    for rest in names_in(name):
         found = locate.find("gpus", rest, dirs, load_gpu_profile)
+        if found is not None:
+            break
     size = _SIZE.search(rest) if found is None else None
     if size is None:
         return found

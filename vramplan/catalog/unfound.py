@@ -25,6 +25,7 @@ MOST_PARTS = 8  # of a name in which that of a GPU is looked for
 LISTS = "lists all"
 FEW = 16  # names that a hint lists in full
 _SIZE = re.compile(r"(?<![\w.])(\d+)\s?gi?b(?!\w)", re.IGNORECASE)
+_LINK = re.compile(r"[\s_-]*(?:\((?:with\s)?)?(?:\bwith[\s_-]+)?nv-?link(?:ed)?\)?$", re.IGNORECASE)
 _FAMILY = re.compile("[.-]")  # behind p4d of p4d.24xlarge, a2 of a2-highgpu-8g
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 ASKS_FOR_ANY = (EVERY_GPU, "any", "auto", "cheapest")  # in the place of a GPU
@@ -54,7 +55,7 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = "a size is digits and a unit, as in '24 GiB'"
     if kind in ("gpus", "models") and "," in name:
         hint = "`vramplan compare` takes a list"
-    hint = hint or (_of_another_size(name) if kind == "gpus" else None)
+    hint = hint or (_of_another_size(name) or _with_a_link(name) if kind == "gpus" else None)
     if kind == "models" and ASKS_FOR_A_MODEL.fullmatch(slug(name)):
         hint = OF_SEVERAL
     hint = hint or out_of(kind, name) or (OF_ALL if kind == "gpus" and slug(name) in ASKS_FOR_ANY else None)
@@ -129,6 +130,15 @@ def _of_another_size(name: str) -> str | None:
         if card is not None:
             return f"did you mean {card}? one like it with that memory is --gpu '{size[1]} GiB'"
     return None
+
+
+def _with_a_link(name: str) -> str | None:
+    """What to write for a card whose name has the bridge to others with it: `3090 nvlink`."""
+    card, bridges = _LINK.subn("", name)
+    found = shipped_called("gpus", card) if bridges else None
+    if found is None:
+        return None
+    return f"leave NVLink out: how {found} is linked is link_bandwidth in its profile, and of another one in its file"
 
 
 def _with_a_gpu(word: str, named: Mapping[str, str]) -> str | None:

@@ -44,8 +44,11 @@ OPTIONS = {
     ),
     "--reserve SIZE is memory that is kept free": ("margin", "headroom", "safety", "safety-margin", "buffer"),
     "--strict": ("fail-on-tight", "fail-on", "exit-code"),
-    "exit code 3 says that it does not fit, and 4 with --strict that it is tight; what has to stay free is --reserve": (
-        *("fail-if", "fail-when", "fail-over", "fail-above", "threshold"),
+    "exit code 3 says that it does not fit, and 4 with --strict that it is tight; what has to stay free is --reserve, "
+    "in a file the key reserve": (
+        *("fail-if", "fail-when", "fail-over", "fail-above", "threshold", "tolerance", "min-free", "min-free-memory"),
+        *("max-memory-fraction", "memory-fraction", "max-fraction", "max-percent", "max-memory-percent", "max-vram"),
+        *("min-headroom", "free-memory", "warn-above", "max-peak-memory", "memory-threshold", "usage-threshold"),
         *("max-utilization", "max-utilisation", "max-usage", "max-used", "memory-limit", "max-peak", "gate"),
     ),
     "8-bit states are --optimizer adamw-8bit-torchao, fp8 products --fp8, fake quantization --qat int4": (
@@ -78,6 +81,8 @@ OPTIONS = {
     ),
     "give the model as --model NAME": ("name", "checkpoint-name"),
     "--precision tf32": ("tf32",),
+    "--distillation forward-kl": ("kl", "forward-kl", "kl-div", "kl-loss"),
+    "--teacher MODEL": ("distill", "distil", "kd", "knowledge-distillation", "distillation-loss"),
     "--loss reward": ("rm", "reward-model", "reward-modeling", "reward-modelling"),
     "--context N shares each sequence": ("sp", "ulysses", "ring-attention", "sequence-parallel-size"),
     "--loss standard counts the step of the policy; GRPO is --loss grpo": ("ppo", "rloo", "rlhf"),
@@ -137,6 +142,8 @@ NO_EFFECT = frozenset(
         *("overwrite-cache", "preprocessing-num-workers", "dataset-num-proc", "max-train-samples", "val-size"),
         *("deterministic", "random-seed", "init-seed", "exp-name", "experiment-name", "trust-remote-code", "use-wandb"),
         *("adam-beta-1", "adam-beta-2", "logging", "val-set-size", "pin-memory", "use-rslora", "bnb-4bit-quant-type"),
+        *("mlm-probability", "mlm-prob", "fsdp-state-dict-type", "fsdp-cpu-ram-efficient-loading"),
+        *("fsdp-sync-module-states", "fsdp-use-orig-params", "fsdp-backward-prefetch"),
         *("num-generations", "reward-funcs", "temperature", "top-p", "top-k", "beta", "epsilon", "reward-weights"),
     )
 )
@@ -180,8 +187,17 @@ ALWAYS_SO = {
         ("auto-find-batch-size", "find-batch-size", "auto-batch", "auto-batch-size"),
         "is what is done where no batch is given",
     ),
+    **dict.fromkeys(("mlm", "masked-lm"), "is the loss of an encoder where no option says another"),
+    **dict.fromkeys(("clm", "causal-lm"), "is the loss of a decoder where no option says another"),
+    **dict.fromkeys(
+        ("fsdp-transformer-layer-cls-to-wrap", "fsdp-auto-wrap-policy", "fsdp-wrap-policy"),
+        "says what is planned without it: each block is a unit of FSDP",
+    ),
 }
 """Options that ask for what is planned without them."""
+
+SAID_BY_A_VALUE = ("fsdp-transformer-layer-cls-to-wrap", "fsdp-auto-wrap-policy", "fsdp-wrap-policy")
+"""Of these the ones that have a value."""
 
 COMMANDS = {
     SERVING: ("infer", "inference", "serve", "serving", "generate", "chat", "estimate-inference", "kv-cache"),

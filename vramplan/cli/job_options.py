@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vramplan.cli import named
+from vramplan.cli.written import listed
 from vramplan.errors import InputError, Problem
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS, Option
@@ -93,7 +94,7 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
         if value == "null":  # which no default of a runtime replaces
             value = None
         elif option.kind == TEXTS:
-            value = [part.strip() for part in value.split(",") if part.strip()] or ""  # which is refused
+            value = [part.strip() for part in listed(value).split(",") if part.strip()] or ""  # which is refused
         place = job.setdefault(option.group, {}) if option.group else job
         place[option.name] = value
     return job

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramplan.catalog.locate import Kind, aliases_by_name, shipped_called, slug
 from vramplan.cli import named
-from vramplan.cli.hints import ALWAYS_SO, COMMANDS, NO_EFFECT, OF_EFFECT, OPTIONS, SWITCHES
+from vramplan.cli.hints import ALWAYS_SO, COMMANDS, NO_EFFECT, OF_EFFECT, OPTIONS, SAID_BY_A_VALUE, SWITCHES
 from vramplan.cli.typed import TIMES, WordsReader, names_of, other_names, shortcuts
 from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.options.flags import quoted
@@ -83,7 +83,8 @@ def without_effect(name: str, behind: str | None) -> tuple[str, bool] | None:
     """
     word = name.lstrip("-")
     if word in ALWAYS_SO:
-        return ALWAYS_SO[word], behind is not None and behind.lower() in TRUTHS
+        takes = behind is not None and (word in SAID_BY_A_VALUE or behind.lower() in TRUTHS)
+        return ALWAYS_SO[word], takes
     if word in OF_EFFECT or (word not in NO_EFFECT and word.replace("-", "_") not in ARGUMENTS):
         return None
     if any(word in words for words in OPTIONS.values()):
@@ -182,6 +183,8 @@ def second_word(model: str, word: str, behind: list[str], command_name: str) -> 
         joined = "-".join(words[:count]).lower()
         if shipped_called("models", joined) is not None:
             return f"a model is one word: {joined}"
+    if re.fullmatch(r"\d+(-|\.\.)\d+", word) and command_name == "scale":
+        return f"it begins with as few GPUs as hold the run, and --to {re.split('[-.]+', word)[1]} is where it ends"
     if re.fullmatch(r"\d+(,\d+)+", word):
         return f"numbers of GPUs are --gpus {word}, and batches --micro-batch {word}"
     if word.isdecimal():

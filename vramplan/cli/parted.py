@@ -16,13 +16,15 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
     """How many of the words behind belong to the name that begins with the word, and that name."""
     is_whole = is_model_named or shipped_called("models", word) is not None
     if word.isdecimal() and is_model_named and shipped_called("gpus", word) is None:  # `8 h100`, `8 x h100`
-        count = 1 + (behind[0].lower() in TIMES)
-        if behind[count - 1 : count] and shipped_called("gpus", behind[count - 1]) is not None:
-            return count, f"{word}x{behind[count - 1]}"
+        start = int(behind[:1] != [] and behind[0].lower() in TIMES)
+        for count in range(len(behind), start, -1):
+            gpu = " ".join(behind[start:count])
+            if WordsReader.names_a_gpu(gpu, behind=False):
+                return count, f"{word}x{gpu}"
     for count in range(len(behind), 0, -1):
         words = (word, *behind[:count])
         gpu = " ".join(words)
-        if WordsReader.names_a_gpu(gpu, behind=False) or (is_model_named and out_of("gpus", gpu) is not None):
+        if WordsReader.names_a_gpu(gpu, behind=is_model_named) or (is_model_named and out_of("gpus", gpu) is not None):
             return count, gpu
         model = "-".join(words)
         if not is_whole and shipped_called("models", model) is not None:
@@ -48,3 +50,12 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: Sequence[TypedOption])
     raise UsageError(
         f"what is {word!r}?", hint=hint or f"the model is named already; a GPU is given as --gpu {quoted(word)}"
     )
+
+
+def gpus_by_name(reader: WordsReader, one: TypedOption) -> TypedOption:
+    """`--gpus h100,h200` is --gpu h100,h200: an option for a number with names of GPUs for a value."""
+    names, gpu = str(one.value).split(","), reader.declared.get("--gpu")
+    if gpu is None or any(name.isdecimal() or not reader.names_a_gpu(name, behind=False) for name in names):
+        return one
+    reader.tell(f"{one.shown} is read as --gpu {one.value}")
+    return TypedOption(gpu, one.spelling, one.value, "--gpu")

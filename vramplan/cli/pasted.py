@@ -12,6 +12,7 @@ from vramplan.errors import UsageError
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*=)(.*)", re.DOTALL)
 _OPTION = re.compile("--[a-z]")
+ESTIMATE = ("accelerate", "estimate-memory")
 GPU = ("-g", "--gpu")
 MODULES, SCRIPTS = ("-m", "--module"), (".py", ".sh")  # what a launcher starts, behind its own options
 
@@ -23,6 +24,12 @@ def pasted(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list
     words = _command(reader, word)
     if not words:
         return []
+    first = words if len(words) > 1 else words[0].split()
+    if tuple(first[: len(ESTIMATE)]) == ESTIMATE:
+        meant = " ".join(map(shlex.quote, first[len(ESTIMATE) :]))
+        raise UsageError(
+            "estimates models, and is no run", key=" ".join(ESTIMATE), hint=f"did you mean vramplan fit {meant}?"
+        )
     takes_files = "--model" not in reader.declared
     if "--config" not in reader.declared and not takes_files:
         raise UsageError(f"{reader.command.name} takes no command of a training program", key=words[0])

@@ -6,12 +6,14 @@ import re
 from typing import Any
 
 from vramplan.cli import named
+from vramplan.cli.refined import refined
 from vramplan.cli.typed import COMPARING, TypedOption, is_quiet, names_of
 from vramplan.errors import UsageError
 
 
 def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options with what they imply, each once. Raises UsageError."""
+    found = refined(found)
     return _once(_decided(found + _implied(found, command)), command)
 
 

@@ -167,10 +167,14 @@ class WordsReader:
                 break
             if word.startswith("-") and word.partition("#")[0] != "-":
                 found += self._option(word)
+                if found and found[-1].value and found[-1].parameter is self.declared.get("--gpus"):
+                    found[-1] = named("vramplan.cli.parted:gpus_by_name")(self, found[-1])
                 if found and found[-1].parameter in self.subjects and found[-1].value and self._behind():
                     found[-1] = found[-1]._replace(value=self._whole(found[-1].value, found[:-1]))
             elif self.takes_model and (file := self._file(word)) is not None:
                 found.append(file)
+            elif found[-1:] and found[-1].name == "--targets" and TARGET.fullmatch(word):
+                found[-1] = found[-1]._replace(value=f"{found[-1].value},{word}")
             elif self.takes_model:
                 given = {one.parameter.name for one in found if one.parameter is not None}
                 if "model" in given and word.lower() in PLACES and self._behind():
@@ -181,7 +185,7 @@ class WordsReader:
                     continue
                 rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
                 if rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
-                    self._tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
+                    self.tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
                     found.append(TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank"))
                     continue
                 if "model" in given and self._is_another_model(word):
@@ -196,7 +200,7 @@ class WordsReader:
         if self.idle:
             *most, last = self.idle
             said = f"{', '.join(most)} and {last} change" if most else f"{last} changes"
-            self._tell(f"{said} neither memory nor the time of a step, and {'are' if most else 'is'} left out")
+            self.tell(f"{said} neither memory nor the time of a step, and {'are' if most else 'is'} left out")
         return found
 
     def _file(self, word: str) -> TypedOption | None:
@@ -252,11 +256,10 @@ class WordsReader:
         if behind and (named("vramplan.job.given.keyed:is_size")(name) or name.lower() == ALL):
             return True
         called, rest = named("vramplan.catalog.locate:shipped_called"), name
-        while (found := called("gpus", rest)) is None and (maker := MAKERS.match(rest)):
-            rest = rest[maker.end() :]
-        if found is None and SIZED.search(rest):
-            found = named("vramplan.catalog.gpus:match_gpu")(rest)
-        return found is not None
+        for rest in named("vramplan.catalog.around:names_in")(name):
+            if called("gpus", rest) is not None:
+                return True
+        return SIZED.search(rest) is not None and named("vramplan.catalog.gpus:match_gpu")(rest) is not None
 
     def _option(self, word: str) -> list[TypedOption]:
         spelling, equals, value = word.partition("=")
@@ -272,7 +275,7 @@ class WordsReader:
                 return [TypedOption(parameter, word[:2], word[2:])]
             if parameter is not None and all(f"-{letter}" in self.declared for letter in word[1:]):
                 return [piece for letter in word[1:] for piece in self._option(f"-{letter}")]
-            if re.fullmatch(r"-[a-z]\w+", word) is None:
+            if re.fullmatch(r"-[a-z]\w+", word) is None and f"-{spelling}" not in other_names(self.command):
                 self._unknown(spelling)
             return self._option(f"-{word}")  # -batch-size, as programs with one dash have it
         plain = spelling.lower().replace("_", "-")
@@ -284,20 +287,27 @@ class WordsReader:
                 self.words = self.words if given is not None else self.words[1:]
                 return [TypedOption(self.declared["--config"], spelling, file, "--config")]
             if _FILE.search(file):
-                stage = _STAGE.search(file)
-                instead = f"; or --zero {stage[1]}, which its name says" if stage else ""
+                said = named("vramplan.cli.written:sharding_in")(file)
+                instead = f"; or {said}, which its name says" if said else ""
                 self.context.fail(f"{spelling}: there is no file {file!r} (name it with its folder{instead})")
         other = other_names(self.command).get(plain)
         if other is not None:
             read = self._of(self.declared[other], spelling, other, given)
             if plain in LEFT_OPEN:
-                self._tell(f"{spelling} is read as {other}, {LEFT_OPEN[plain]}")
+                self.tell(f"{spelling} is read as {other}, {LEFT_OPEN[plain]}")
             elif plain in A_RUN and len(read.value or "") > A_RUN[plain]:
-                self._tell(f"{read.shown} is read as {other} {read.value}, the micro-batches of one step; {RUNS}")
+                self.tell(f"{read.shown} is read as {other} {read.value}, the micro-batches of one step; {RUNS}")
             return [read]
         shortcut = shortcuts(self.command).get(plain)
         if shortcut is not None:
             return self._shortcut(shortcut, spelling, given)
+        behind = given if given is not None else next(iter(self.words), "")
+        if (
+            behind.lstrip().startswith("{")
+            and (inside := named("vramplan.cli.written:settings_in")(behind)) is not None
+        ):
+            self.words = [*inside, *(self.words if given is not None else self.words[1:])]
+            return []
         setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
         if setting is None and self._is_idle(spelling, plain, given):
             return []
@@ -305,7 +315,7 @@ class WordsReader:
             self._unknown(spelling)
             raise AssertionError
         option, value = setting
-        self._tell(f"{spelling} is read as {option} {value}")
+        self.tell(f"{spelling} is read as {option} {value}")
         return [TypedOption(self.declared[option], spelling, value, option, is_shortcut=True)]
 
     def _is_idle(self, spelling: str, plain: str, given: str | None) -> bool:
@@ -319,12 +329,12 @@ class WordsReader:
             self.words.pop(0)
         shown = f"{spelling} {behind}" if is_value else spelling
         if said:
-            self._tell(f"{shown} {said}")
+            self.tell(f"{shown} {said}")
         else:
             self.idle.append(shown)
         return True
 
-    def _tell(self, said: str) -> None:
+    def tell(self, said: str) -> None:
         """How something is read, where nothing is to be quiet; it is said once nothing is wrong with the words."""
         if not self.is_quiet:
             self.told.append(said)
@@ -448,14 +458,15 @@ def _is_file(word: str) -> bool:
 
 
 PLACES = ("on", "with", "using", "for", "in", "at", "a", "the")  # of a sentence, before its GPU
-MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)  # as vramplan.catalog.gpus has it
 SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card with its own size behind it
 MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070 Ti`
+TARGET = re.compile(
+    r"[a-z]\w*_[a-z]\w*"
+)  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
 TIMES = ("x", "*", "\u00d7")
 HELPS = ("--help", "-h")
 WITH_A_FILE = ("--deepspeed", "--deepspeed-config", "--ds-config", "--config-file", "--accelerate-config", "--yaml")
 """Options of training programs whose value may be a file, which stands for itself here."""
-_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage[-_]?)?([123])")  # in the name of a file
 YES = "true"
 ALL = "all"  # of compare: each GPU whose rent is published
 SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter
@@ -466,7 +477,7 @@ RUNS = "the length of a run is --tokens, --samples or --epochs"
 
 LEFT_OPEN = {
     **dict.fromkeys(
-        ("--batch-size", "--batchsize", "--batch", "--bs", "--train-batch-size"),
+        ("--batch-size", "--batchsize", "--batch", "--bs", "--bsz", "--b", "--train-batch-size"),
         "the batch of one GPU and forward pass",
     ),
     **dict.fromkeys(("--pretrain", "--pretraining"), "weights that are made, not loaded"),

@@ -55,6 +55,11 @@ SHORTCUTS = (
     _switch(("--use-peft", "--peft"), ("--adapter", "lora"), ADAPTERS),
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
     _switch(("--4bit", "--load-in-4bit", "--4-bit", "--q4", "--use-4bit"), ("--quantization", "4bit"), ADAPTERS),
+    _switch(
+        ("--bnb-4bit-use-double-quant", "--double-quant", "--use-double-quant", "--double-quantization"),
+        ("--quantization", "nf4-double"),
+        ADAPTERS,
+    ),
     _switch(("--8bit", "--load-in-8bit", "--8-bit", "--q8"), ("--quantization", "8bit"), ADAPTERS),
     _switch(("--bf16", "--bfloat16"), ("--precision", "bf16"), PRECISION, denied=("--precision", "fp32")),
     _switch(("--fp16", "--float16", "--half"), ("--precision", "fp16"), PRECISION, denied=("--precision", "fp32")),
@@ -114,6 +119,28 @@ SHORTCUTS = (
         value=r"(?:text[-_]|sequence[-_])?classification|seq(?:uence)?[-_]cls|cls|reward|reward[-_]model+ing|rm|dpo|kto|orpo"
         r"|cpo|simpo|grpo|causal[-_]?lm|text[-_]generation|token[-_]classification|ner|qa|question[-_]answering|regression",
     ),
+    Shortcut(
+        ("--num-labels", "--num-classes", "--n-classes"),
+        ("--loss", "classification"),
+        "A number of classes: same as --loss classification, whatever the number.",
+        MODEL,
+        metavar="N",
+        value=r"\d+",
+    ),
+    *(
+        _switch(flags, ("--frozen", part), ADAPTERS)
+        for part, flags in (
+            (
+                "vision_encoder",
+                ("--freeze-vision", "--freeze-vision-tower", "--freeze-vit", "--freeze-vision-encoder"),
+            ),
+            ("language_model", ("--freeze-llm", "--freeze-language-model")),
+            ("projector", ("--freeze-aligner", "--freeze-projector", "--freeze-multi-modal-projector")),
+            ("embeddings", ("--freeze-embeddings", "--freeze-embedding")),
+        )
+    ),
+    _switch(("--fsdp-offload-params", "--fsdp-cpu-offload"), ("--offload", "parameters,gradients,optimizer"), TUNING),
+    _switch(("--fsdp-activation-checkpointing",), ("--checkpointing", "full"), TUNING),
     _switch(("--use-distributed-optimizer",), ("--sharding", "distributed-optimizer"), TUNING),
     Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),
     Shortcut(

@@ -241,8 +241,8 @@ QUANTIZATIONS = {
         SpellingMeaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
     ),
     **dict.fromkeys(("fp4", "bnb-fp4"), SpellingMeaning("nf4", note="fp4 of bitsandbytes takes the memory of nf4")),
-    **_all("nf4", "bnb-nf4", "bnb-nf4-4bit"),
-    **_all("nf4-double", "nf4-dq", "nf4-double-quant", "double-quant"),
+    **_all("nf4", "bnb-nf4", "bnb-nf4-4bit", "bnb.nf4"),
+    **_all("nf4-double", "nf4-dq", "nf4-double-quant", "double-quant", "bnb.nf4-dq"),
     **dict.fromkeys(
         ("8bit", "8-bit", "8"), SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()")
     ),
@@ -317,6 +317,15 @@ BIASES = _all(
 
 TARGETS = _all("all-linear", "all")
 """LLaMA-Factory's word for every linear layer."""
+
+PARTS = {
+    **_all(
+        "vision_encoder", "vision", "visual", "vision-tower", "vision-model", "vision-encoder", "vit", "image-encoder"
+    ),
+    **_all("language_model", "language", "language-model", "llm", "text-model"),
+    **_all("projector", "aligner", "merger", "connector", "multi-modal-projector", "mm-projector"),
+}
+"""What programs that train models of images and text call the parts of one."""
 
 SHARDINGS = {
     **{

@@ -19,6 +19,7 @@ from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
 from vramplan.cli.replaced import meaningless, precision_for
 from vramplan.cli.runs.jobs import flat, left_open
+from vramplan.cli.written import sharding_in
 from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import Wanted
 from vramplan.configs.registry import recognised
@@ -36,6 +37,7 @@ from vramplan.values.job import ResolvedJob
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
 """What a file may leave open: it is chosen, or only told of."""
 
+COUNTS = "numbers of GPUs that are named are those of `vramplan compare MODEL GPU --gpus 8,16,32`"
 VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
@@ -113,7 +115,8 @@ def asked_of(
         return GivenFiles(config, program, version, ignore_unknown, quiet)
     for name, value in (("--from", program), ("--engine-version", version), ("--ignore-unknown", ignore_unknown)):
         if value:
-            raise UsageError("means nothing without a file of a training program", key=name, hint="--config FILE")
+            hint = COUNTS if str(value).isdecimal() else "--config FILE"
+            raise UsageError("means nothing without a file of a training program", key=name, hint=hint)
     return None
 
 
@@ -292,7 +295,7 @@ def keys_of(read: ReadJob, over: dict[str, Any], *, assumes: bool = False) -> di
         said = _OPTION.search(reason)
         names_value = said is not None and ((said[2] or "").islower() or "'" in said[0])  # (--sharding zero3)
         asked = "parallel.data" if said is not None and said[1] == "--gpus N" else key  # the GPUs decide it too
-        hint = said[1] if said is not None and names_value else _value_of(asked, given)
+        hint = said[1] if said is not None and names_value else _value_of(asked, given, reason)
         missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, hint, file))
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
@@ -334,8 +337,10 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     return key not in ("parallel", "parallel.fsdp_version")
 
 
-def _value_of(key: str, given: Mapping[str, Any]) -> str:
-    """The option that gives a key, with a value that goes with what is given."""
+def _value_of(key: str, given: Mapping[str, Any], reason: str) -> str:
+    """The option that gives a key, with a value that goes with what is given, and with the reason why it is open."""
+    if key == "parallel.sharding" and (said := sharding_in(reason)) is not None:
+        return said
     if key == "precision" and str(given.get("parallel.sharding")).startswith(("fsdp", "hsdp")):
         return "--precision fsdp-bf16"
     if key == "sequence_length":

@@ -7,6 +7,7 @@ from collections.abc import Mapping as MappingABC
 from typing import Any
 
 from vramplan.catalog import document
+from vramplan.catalog.around import names_in
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Sink
 from vramplan.errors import InputError
@@ -15,8 +16,8 @@ from vramplan.errors import InputError
 def root_of(raw: MappingABC[str, Any], sink: Sink) -> Mapping:
     """The keys of a job as nodes without places; what no file could hold is a problem of `sink`."""
     gpu = raw.get("gpu")
-    if isinstance(gpu, str) and is_size(gpu):
-        raw = {**raw, "gpu": {"name": gpu, "memory": gpu}}
+    if isinstance(gpu, str) and (size := size_in(gpu)) is not None:
+        raw = {**raw, "gpu": {"name": size, "memory": size}}
     root = Mapping()
     for key, value in raw.items():
         try:
@@ -28,7 +29,12 @@ def root_of(raw: MappingABC[str, Any], sink: Sink) -> Mapping:
 
 def is_size(text: str) -> bool:
     """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100", "4070 Ti")."""
-    return _SIZE.fullmatch(text) is not None
+    return size_in(text) is not None
+
+
+def size_in(text: str) -> str | None:
+    """The bare size that a GPU is given as, without the words around it: `24 GB` of `24 GB VRAM`."""
+    return next((one for one in names_in(text) if _SIZE.fullmatch(one)), None)
 
 
 def sold_as(text: str) -> str | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from vramplan.catalog.around import names_in
 from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.engines import imported
 from vramplan.job.counts import ungrouped
-from vramplan.job.given.keyed import is_size
+from vramplan.job.given.keyed import size_in
 from vramplan.options import table
 from vramplan.options.option import COUNT, NUMBER, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, SpellingMeaning, meaning
@@ -81,6 +82,10 @@ def counted(text: str | None) -> tuple[int, str] | None:
     """
     if text is None:
         return None
+    return next((found for one in names_in(text) if (found := _counted(one)) is not None), None)
+
+
+def _counted(text: str) -> tuple[int, str] | None:
     found = _COUNTED.fullmatch(text)
     count, name = 1, text
     if found is None:
@@ -124,12 +129,15 @@ def _counted_behind(text: str) -> tuple[int, str] | None:
 
 def instance_of(name: str) -> Instance | None:
     """The instance of a cloud that a name, counted or not, is that of; None where it is none."""
-    found = _COUNTED.fullmatch(name)
-    name = name if found is None else found[2] or found[3]
-    if _INSTANCE.fullmatch(name.strip()) is None:  # most names of GPUs: the profiles of clouds are not read
-        return None
-    machine: Instance | None = imported("vramplan.catalog.instances:instance_named")(name)
-    return machine
+    for one in names_in(name):
+        found = _COUNTED.fullmatch(one)
+        bare = one if found is None else found[2] or found[3]
+        if _INSTANCE.fullmatch(bare.strip()) is None:  # most names of GPUs: the profiles of clouds are not read
+            continue
+        machine: Instance | None = imported("vramplan.catalog.instances:instance_named")(bare)
+        if machine is not None:
+            return machine
+    return None
 
 
 def with_kind(root: Mapping) -> Mapping:
@@ -267,8 +275,9 @@ def _devices(fields: Fields, told: list[tuple[str, Any, str]]) -> Rent | None:
         way = f"leave one of the two out: {which}, or the number before the GPU"
         fields.refuse("gpu", f"{shown(node.text)} is {count} GPUs, and the job says {data * split}", hint=way)
     gpu: Node = Scalar(name, node.style, node.line, node.column)
-    if is_size(name):
-        size = gpu
+    size_only = size_in(name)
+    if size_only is not None:
+        size = Scalar(size_only, node.style, node.line, node.column)
         gpu = Mapping(node.line, node.column)
         gpu.entries = {key: Entry(Scalar(key), size) for key in ("name", "memory")}
     changed = {"gpu": Entry(Scalar("gpu"), gpu)}

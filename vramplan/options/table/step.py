@@ -256,6 +256,7 @@ FORWARD_ROWS = (
         usual="none",
         note="Distillation, as [torchtune's recipes](losses.md#distillation-with-a-teacher) have it.",
         metavar="MODEL",
+        also=("--teacher-model", "--teacher-model-name-or-path", "--distill-from", "--distil-from"),
         panel=MODEL,
         section=FORWARD,
     ),

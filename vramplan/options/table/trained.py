@@ -264,6 +264,7 @@ TRAINED_ROWS = (
         absent=(),
         note="Or a module such as `q_proj`; beside LoRA `lora_A` or `lora_B`; `all-but:REGEX` says what is trained.",
         also=("--freeze",),
+        spellings=spellings.PARTS,
         section=TRAINED,
     ),
     Option(

@@ -1,0 +1,47 @@
+"""Values as programs write them: a list of Python or JSON, words with spaces between them, a mapping of settings."""
+
+from __future__ import annotations
+
+import json
+import re
+
+_LIST = re.compile(r"\s*[\[(]\s*([\"'].*[\"'])\s*,?\s*[\])]\s*", re.DOTALL)
+_WORDS = re.compile(r"[A-Za-z_][\w.-]*(?:\s+[A-Za-z_][\w.-]*)+")
+
+
+def listed(value: str) -> str:
+    """A list with commas between its items: `["q_proj", "v_proj"]` and `q_proj v_proj` are q_proj,v_proj."""
+    found = _LIST.fullmatch(value)
+    if found is not None:
+        return ",".join(item.strip().strip("\"'") for item in found[1].split(","))
+    return ",".join(value.split()) if _WORDS.fullmatch(value.strip()) else value
+
+
+def settings_in(value: str) -> list[str] | None:
+    """The settings of a mapping in JSON as options: of `{"use_reentrant": false}` --use-reentrant false.
+
+    None where the text is no mapping of single values.
+    """
+    if not value.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or any(isinstance(one, (dict, list)) or one is None for one in found.values()):
+        return None
+    words = []
+    for key, one in found.items():
+        words += [f"--{key}", str(one).lower() if isinstance(one, bool) else str(one)]
+    return words
+
+
+_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage[-_]?)?([123])")
+
+
+def sharding_in(file: str) -> str | None:
+    """The option for the way of sharding that the name of a file says, as in `ds_config_zero2.json`; None if none."""
+    stage = _STAGE.search(file.lower())
+    if stage is not None:
+        return f"--zero {stage[1]}"
+    return "--fsdp" if "fsdp" in file.lower() else None
