@@ -170,3 +170,29 @@ def test_lists_and_mappings_of_programs() -> None:
     assert settings_in('{"use_reentrant": false, "n": 2}') == ["--use_reentrant", "false", "--n", "2"]
     assert settings_in('{"a": {"b": 1}}') is None
     assert settings_in("{nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("bigscience/mt0-large", "mt5-large"),
+        ("google/mt5-small", "mt5-small"),
+        ("ai-forever/rugpt3large_based_on_gpt2", "rugpt3large"),
+        ("google/gemma-1.1-7b-it", "gemma-7b"),
+        ("google/codegemma-7b-it", "gemma-7b"),
+        ("mythomax-13b", "llama-2-13b"),
+    ],
+)
+def test_names_of_the_same_shape(name: str, profile: str) -> None:
+    assert job_of(name, "h200", "--micro-batch", "1")["model"]["name"] == profile
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("nvidia/mit-b5", "detectors and segmenters are not modelled"),
+        ("openvla/openvla-7b", "text model of the same size"),
+    ],
+)
+def test_a_model_of_another_kind_leads_somewhere(name: str, way: str) -> None:
+    assert way in refused("fit", name, "t4").err

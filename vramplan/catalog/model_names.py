@@ -85,6 +85,9 @@ FINE_TUNES = {
     "dolly-v2-3b": "pythia-2.8b",  # databricks/dolly-v2-3b, README: of pythia-2.8b
     "dolly-v2-7b": "pythia-6.9b",
     "dolly-v2-12b": "pythia-12b",
+    "gemma-1.1-7b": "gemma-7b",  # yzhuang/gemma-1.1-7b-it_fictional_chinese_v1, config.json: the same sizes
+    "gemma-1.1-2b": "gemma-2b",  # google/gemma-1.1-2b-it, README: an update of Gemma 2B
+    "codegemma-7b": "gemma-7b",  # cclabadmin/codegemma-7b-it-system, config.json: the same sizes
     "codegemma-2b": "gemma-2b",  # google/codegemma-2b, README: Gemma trained further
     "shieldgemma-2b": "gemma-2-2b",  # google/shieldgemma-2b, README: built upon Gemma 2
     "shieldgemma-9b": "gemma-2-9b",
@@ -102,6 +105,8 @@ FINE_TUNES = {
     "s1-32b": "qwen2.5-32b",  # simplescaling/s1-32B, README: of Qwen2.5-32B-Instruct
     "s1.1-32b": "qwen2.5-32b",
     "limo": "qwen2.5-32b",  # GAIR/LIMO, README: of Qwen2.5-32B-Instruct
+    "rugpt2large": "gpt2-large",  # Vladniag/Requestor0, config.json, a fine-tune of ai-forever/rugpt2large
+    "mythomax-13b": "llama-2-13b",  # as the next one
     "mythomax-l2-13b": "llama-2-13b",  # Gryphe/MythoMax-L2-13b, README: a merge of fine-tunes of Llama 2
     "bagel-34b": "yi-34b",  # jondurbin/bagel-34b-v0.2, README: of yi-34b-200k
     "bge-base-en": "bert-base-uncased",  # BAAI/bge-base-en-v1.5, README: BERT of this size

@@ -81,12 +81,12 @@ MODELS = (
         r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$"
         r"|smolvlm2?(-(256m|500m|2\.2b))?$|idefics3-8b(-llama3)?$"
         r"|pixtral-12b|internvl3(\.5)?-\d+b$|paligemma(-3b|2-(3b|10b|28b))-(pt|mix)-\d+$)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
-        r"|.*-omni.*|florence.*|molmo.*)",
+        r"|.*-omni.*|florence.*|molmo.*|openvla.*|.*-vla(-.*)?|pi0.*)",
         VISION_LANGUAGE,
     ),
     Scope(
         r"(.*/)?(yolo.*|(rt-?|deformable-?|conditional-?)?detr.*|(mask|faster)-?r-?cnn.*|retinanet.*|sam2?(-.*)?"
-        r"|segment-anything.*|segformer.*|mask2?former.*|grounding-dino.*|owlv?i?t?2?-.*)",
+        r"|segment-anything.*|segformer.*|mit-b[0-5]|upernet.*|dpt-.*|depth-anything.*|mask2?former.*|grounding-dino.*|owlv?i?t?2?-.*)",
         DETECTION,
     ),
     Scope(
