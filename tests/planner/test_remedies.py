@@ -466,3 +466,17 @@ def test_a_change_that_keeps_the_card_is_shown_though_it_is_tight_and_larger_car
     assert [line.split()[-1] for line in shown] == ["fits", "tight"]
     assert "--gpu" in shown[0]
     assert "--qlora" in shown[-1]
+
+
+def test_two_changes_that_keep_the_card_are_shown_though_they_are_tight_and_nothing_else_keeps_it() -> None:
+    words = ("fit", "-m", "llama-3.2-1b", "-g", "gtx-1650")
+    ran = run(*words)
+    shown = [
+        line.removeprefix("  to fit ").strip() for line in ran.out.splitlines() if line.endswith((" fits", " tight"))
+    ]
+    assert [line.split()[0] for line in shown[:-1]] == ["--gpu", "--gpu"]
+    *change, size, _, verdict = shown[-1].split()
+    assert (verdict, {"--loss", "--qlora"} <= {*change}) == ("tight", True)
+    typed = run(*words, *change)
+    assert typed.out.startswith("TIGHT")
+    assert f"  memory  {size} of" in typed.out

@@ -13,7 +13,7 @@ from vramplan.planner.candidate import Candidate, rank_of
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.remedies.money import larger_cards, more_devices
-from vramplan.planner.remedies.pairs import MOST_PAIRS, pairs
+from vramplan.planner.remedies.pairs import MOST_PAIRS, one_that_may_fit, pairs
 from vramplan.planner.remedies.same import same_run
 from vramplan.planner.remedies.searched import shorter_sequence, smaller_micro_batch
 from vramplan.planner.remedies.slower import slower_run
@@ -52,9 +52,11 @@ def remedies_for(
     tries = _Tries(trials, enough, at_once)
     tries.singles(judged, judge)
     beside: list[Offer] = []
+    unsure: list[tuple[Candidate, AskedChange]] = []
     sure = [rank_of(candidate.costs) for candidate, tried in tries.offers() if tried.verdict == FITS]
     if not sure or min(sure) > rank_of(OPTIMIZER):  # two that train the same are better than one that does not
-        beside += pairs(tries.seen(), trials, most=MOST_PAIRS if not sure else 1, below=min(sure, default=None))
+        most = MOST_PAIRS if not sure else 1
+        beside += pairs(tries.seen(), trials, most=most, below=min(sure, default=None), unsure=unsure)
 
     def are_enough() -> bool:
         return trials.has_enough or _are_enough([*tries.offers(), *beside], MONEY, enough)
@@ -63,6 +65,8 @@ def remedies_for(
         if not are_enough():
             beside += offers()
     tries.unsure(beside)
+    if all(candidate.costs == MONEY for candidate, _ in (*tries.offers(), *beside)):
+        beside += one_that_may_fit(unsure, trials)
     found = [*tries.offers(), *beside]
     now = judged.data_parallel_size
     found.sort(key=lambda offer: _order(offer, now))  # it keeps the order of the rest

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from vramplan.planner.candidate import Candidate, rank_of
-from vramplan.planner.remedies.trial import Trials, TriedChange, together
+from vramplan.planner.remedies.trial import AskedChange, Trials, TriedChange, together
 from vramplan.results import FITS, MONEY
 
 MOST_ALIKE, MOST_TRIED = 4, 32  # pairs that cost as much and may fit, as then dearer ones may; and of all
@@ -17,14 +17,23 @@ Together they save more, as what one leaves has its peak where the other saves: 
 Qwen2.5 14B with 8192 tokens on 8 cards of 40 GB come to 1.8 times the usable memory by that sum, and fit. Chosen.
 """
 MOST_PAIRS = 2
+MOST_UNSURE = 3  # that are judged
 
 Offer = tuple[Candidate, TriedChange]
 
 
-def pairs(seen: Sequence[Offer], trials: Trials, *, most: int, below: int | None = None) -> Iterator[Offer]:
+def pairs(
+    seen: Sequence[Offer],
+    trials: Trials,
+    *,
+    most: int,
+    below: int | None = None,
+    unsure: list[tuple[Candidate, AskedChange]],
+) -> Iterator[Offer]:
     """Pairs of tried changes that fit together, by what they cost; only those whose savings may suffice are tried.
 
-    No more than `most` are given; `below`: of changes that cost less than this rank.
+    No more than `most` are given; `below`: of changes that cost less than this rank. Those that may fit, and not for
+    certain, are put into `unsure`.
     """
     now, limit = trials.device_bytes, rank_of(MONEY) if below is None else below
     # what saves nothing alone may do beside what takes the peak elsewhere
@@ -69,10 +78,20 @@ def pairs(seen: Sequence[Offer], trials: Trials, *, most: int, below: int | None
             continue
         tried = trials.judged(asked, surely=True)
         if tried is None or tried.verdict != FITS:
+            unsure.append((candidate, asked))
             continue
         yield candidate, tried
         found += own
         if len(found) == most * len(both):
+            return
+
+
+def one_that_may_fit(unsure: Sequence[tuple[Candidate, AskedChange]], trials: Trials) -> Iterator[Offer]:
+    """The first of the pairs that is likely to fit, for who would be told of nothing but other machines."""
+    for candidate, asked in unsure[:MOST_UNSURE]:
+        tried = trials.judged(asked)
+        if tried is not None and trials.helps(tried) and tried.device_bytes <= tried.usable_bytes:
+            yield candidate, tried
             return
 
 

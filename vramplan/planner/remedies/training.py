@@ -54,7 +54,7 @@ def other_numbers(base: ResolvedJob) -> Iterator[Candidate]:
 
 def lighter(base: ResolvedJob) -> Iterator[Candidate]:
     """An adapter beside a frozen model, and its weights in few bits."""
-    few = "the frozen weights in 4 bits: other results, and slower steps"
+    few = "the frozen weights in 4 bits, unpacked at each use: other results"
     resets = (*NUMBERS, "precision", "grad_scaler", "optimizer_in_backward")
     if not trains_all(base):
         if base.adapter is not None and base.quantization is None:
@@ -69,7 +69,7 @@ def lighter(base: ResolvedJob) -> Iterator[Candidate]:
     for change, more in (({}, ""), ({"weight_dtype": half}, " in 16 bits")):
         yield Candidate({**lora, **change}, TRAINING, words + more, "lora", resets)
     change = {**lora, "quantization": QUANTIZATION}
-    yield Candidate(change, TRAINING, f"{words} in 4 bits: other results, and slower steps", "qlora", resets)
+    yield Candidate(change, TRAINING, f"{words} in 4 bits, unpacked at each use: other results", "qlora", resets)
 
 
 def _quantized_layers(base: ResolvedJob) -> Iterator[Candidate]:
@@ -91,7 +91,7 @@ def _quantized_experts(base: ResolvedJob) -> Iterator[Candidate]:
         return
     few = f"the experts in {bits} too: other results"
     if base.transformers_version is None and separates_experts(base.model.family):
-        words = f"{few}, and slower steps: each expert runs by itself"
+        words = f"{few}, and each expert runs by itself"
         yield Candidate({"transformers_version": BEFORE_STACKED}, TRAINING, words, "experts")
     yield Candidate({"quantized_experts": True}, TRAINING, f"{few}, by Axolotl", "experts")
 
