@@ -196,3 +196,14 @@ def test_names_of_the_same_shape(name: str, profile: str) -> None:
 )
 def test_a_model_of_another_kind_leads_somewhere(name: str, way: str) -> None:
     assert way in refused("fit", name, "t4").err
+
+
+def test_a_copy_of_unsloth_has_the_experts_of_gpt_oss_in_4_bits() -> None:
+    words = ("unsloth/gpt-oss-20b-unsloth-bnb-4bit", "h100", "--micro-batch", "1")
+    job = job_of(*words)
+    assert (job["quantization"], job["quantized_experts"]) == ("nf4-double", True)
+    assert job_of(*words, "--no-quantized-experts")["quantized_experts"] is False
+    assert "Unsloth's copies have the experts" in run("fit", *words, "--details").out
+    assert job_of("unsloth/Qwen3-30B-A3B-bnb-4bit", *words[1:])["quantized_experts"] is False
+    error = refused("fit", "gpt-oss-20b", "t4", "--runtime", "unsloth", "--qlora").err
+    assert "--quantized-experts where they are in few bits too" in error

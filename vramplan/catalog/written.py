@@ -15,7 +15,7 @@ from vramplan.replay.techniques.gptq import GROUP_SIZE
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption
 
-KEY = "quantization"
+KEY, EXPERTS_KEY = "quantization", "quantized_experts"
 ONE_GROUP = -1  # `group_size` of layers whose columns have one scale each
 
 UNTRAINED = {
@@ -33,6 +33,7 @@ class CheckpointWeights(NamedTuple):
     quantization: str | None  # a word of the key `quantization`; None: they are trained in 16 bits or more
     why: str
     spelled: str | None = None  # how people write it, where that is another word
+    experts: str = ""  # why the stacked experts are quantized too; empty where they are not
 
     @property
     def word(self) -> str | None:
@@ -43,6 +44,8 @@ class CheckpointWeights(NamedTuple):
         """As an assumption of the key, where the weights stay quantized."""
         if self.quantization is not None:
             yield Assumption(KEY, self.quantization, self.why)
+        if self.experts:
+            yield Assumption(EXPERTS_KEY, True, self.experts)
 
 
 _NAMES = (
@@ -61,6 +64,9 @@ _NAMES = (
 _SPELLED = {"awq": "awq-int4", "aqlm": "aqlm-int2"}
 _MLX = "mlx-community"
 _DOUBLE = "unsloth"  # unsloth/llama-3-8b-bnb-4bit, config.json: bnb_4bit_use_double_quant true
+
+_LINEAR_EXPERTS = "Unsloth's copies have the experts of gpt-oss as linear layers, in 4 bits too"
+"""Source: unslothai/unsloth-zoo, temporary_patches/gpt_oss.py, GptOssExpertsBnb4bit; accessed 2026-11-30."""
 
 
 def by_name(name: str) -> CheckpointWeights | None:
@@ -81,7 +87,8 @@ def by_name(name: str) -> CheckpointWeights | None:
     if method == "gptq-8bit":
         return CheckpointWeights("int8", f"{said}; GPTQ's 8 bits are counted as those of bitsandbytes")
     if method == "bnb-4bit" and owner == _DOUBLE:
-        return CheckpointWeights("nf4-double", f"{said}; {_DOUBLE} writes double quantization")
+        experts = _LINEAR_EXPERTS if last.startswith("gpt-oss-") else ""
+        return CheckpointWeights("nf4-double", f"{said}; {_DOUBLE} writes double quantization", experts=experts)
     return _as_spelled(method, said)
 
 

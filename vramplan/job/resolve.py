@@ -156,7 +156,7 @@ class _ReplayResolver(Resolver):
         model, gpu = self.find_model(), self.find_gpu()
         if model is not None and runtime is not None:
             model = self._in_code(model, runtime)
-            if self.written is not None and model.engine is None:  # other programs convert a checkpoint that is whole
+            if self.written and model.engine is None:  # other programs convert a checkpoint that is whole
                 on_demand.as_written(self, self.written)
         own_bits = under(runtime).four_bits
         if own_bits is not None and raw.quantization == "nf4":

@@ -43,7 +43,7 @@ class Resolver:
         self.precision = ""
         self.first_flash = False  # whether sdpa comes to FlashAttention 1
         self.old_code: OldCode = NEWEST  # of the release of Transformers that the job names
-        self.written: Assumption | None = None  # how the checkpoint quantizes its weights, if it does
+        self.written: tuple[Assumption, ...] = ()  # how the checkpoint quantizes its weights, if it does
         self.preferred: list[str] = []  # keys whose default was taken, and may be given up if nothing goes with it
         self.given_up: dict[str, str] = {}  # those that were, each with the reason
 
@@ -99,8 +99,8 @@ class Resolver:
         try:
             if isinstance(given, str):
                 shape, taken = self._for_texts(given, *self._for_classes(*self.catalog.model(given)))
-                self.written = next((one for one in taken if one.key == "quantization"), None)
-                taken = tuple(one for one in taken if one is not self.written)
+                self.written = tuple(one for one in taken if one.key in ("quantization", "quantized_experts"))
+                taken = tuple(one for one in taken if one not in self.written)
             else:
                 shape, taken = self._inline(self.described(dict(given)))
         except InputError as error:

@@ -101,10 +101,10 @@ def refuse_words(resolver: Resolver, job: ResolvedJob) -> None:
         parallel.refuse("data", f"{message}: {note}" if note else message, hint="leave it out")
     for key, has in words_of(job).items():
         for word in has:
-            _refuse_word(resolver, runtime, key, word)
+            _refuse_word(resolver, runtime, key, word, has_experts=job.model.experts is not None)
 
 
-def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str) -> bool:
+def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str, *, has_experts: bool = False) -> bool:
     """Whether the program does not know a word, which is refused with those that it knows."""
     known: tuple[str, ...] = runtime.only.get(key) or under(runtime).accepts.get(key, ())
     if not known or word in known or words.pattern_word(word) in known:
@@ -115,7 +115,10 @@ def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str) -> b
     note = runtime.notes.get(f"only_{key}")
     if key == FAMILY and not note:  # nothing says that the program lacks it: it was never looked at there
         message = f"{word} is not modelled under {runtime.name}"
-        at.refuse(FAMILY_KEY, message, hint=f"modelled there are {', '.join(known)}; or another --runtime")
+        hint = f"modelled there are {', '.join(known)}; or another --runtime"
+        if has_experts and resolver.raw.quantization is not None:
+            hint += ", with --quantized-experts where they are in few bits too"
+        at.refuse(FAMILY_KEY, message, hint=hint)
         return True
     refuse(at, KEY_OF.get(key, key), word, runtime, f"{hint}; or another --runtime", note)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.config_classes import MODEL_TYPES
@@ -22,16 +23,18 @@ if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
 
 
-def as_written(resolver: Resolver, written: Assumption) -> None:
+def as_written(resolver: Resolver, written: Sequence[Assumption]) -> None:
     """Take the quantization of the checkpoint where the job says nothing of it, and LoRA beside it.
 
     Transformers trains no quantized weights without an adapter beside them, so who names such a checkpoint means one.
     """
     raw, fields = resolver.raw, resolver.fields
-    if fields.present(written.key):
+    if fields.present("quantization"):
         return
-    raw.quantization = written.value
-    resolver.assume(*written)
+    for one in written:
+        if not fields.present(one.key):
+            setattr(raw, one.key, one.value)
+            resolver.assume(*one)
     if not fields.present("adapter") and not raw.frozen:
         node = Mapping(fields.node.line, fields.node.column)
         raw.adapter = Fields(node, fields.sink, "adapter")
