@@ -320,6 +320,8 @@ def test_advice_stops_at_the_last_number_that_is_worth_it_and_names_the_next() -
     document = compared("-m", "gpt2-xl", "-g", "a100", *slow, command="scale")
     assert [cell["efficiency"] >= 0.8 for cell in document["cells"]] == [True, False, False]
     assert sum(said.startswith("stop at 8 GPUs: with 16 each does") for said in document["advice"]) == 1
+    alone = compared("-m", "qwen3-8b", "-g", "rtx-4090", "--lora", "--gpus", "1,2", command="scale")
+    assert sum(said.startswith("stay on 1 GPU: with 2 each does") for said in alone["advice"]) == 1
 
 
 def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:

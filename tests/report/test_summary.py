@@ -387,3 +387,17 @@ def test_a_wide_range_says_what_narrows_it_and_it_does() -> None:
 def test_a_run_that_does_not_fit_names_the_checkpoints_that_were_judged() -> None:
     said = run("fit", "-m", "gpt2-xl", "-g", "rtx-3090").out
     assert "with checkpointing sqrt" in said
+
+
+def test_a_change_of_several_lines_is_worth_more_than_the_time_of_what_does_not_fit() -> None:
+    no = vramplan.fit(model="gpt2", gpu="2xrtx-3060", parallel={"sharding": "fsdp"}, micro_batch_size=64)
+    option = "--micro-batch 1 --gradient-accumulation-steps 4 --qlora --rank 16 --targets all-linear"
+    change = Remedy({"loss": "fused"}, 1, "", "fits", option=option)
+    text = plain(no._replace(remedies=(change, *(no.remedies or ()))), 50)
+    assert no.verdict == "does-not-fit"
+    assert "  time " not in text
+    assert option in re.sub(r"\s+", " ", text)
+    assert "  time " in plain(no, 80)
+    for width in (44, 50, 60):  # what is shown of it is whole
+        shown = re.sub(r"\s+", " ", plain(no._replace(remedies=(change, *(no.remedies or ()))), width))
+        assert "--gradient-accumulation-steps 4" not in shown or f"{option} 0.00 GiB" in shown

@@ -329,8 +329,9 @@ def _where_to_stop(possible: Sequence[Cell]) -> Iterator[str]:
     worth = [number for number, cell in enumerate(possible) if (cell.efficiency or 0.0) >= WORTH_IT]
     if worth and worth[-1] + 1 < len(possible):
         at, below = possible[worth[-1]], possible[worth[-1] + 1]
+        where = "stay on 1 GPU" if at.devices == 1 else f"stop at {at.devices} GPUs"
         yield (
-            f"stop at {at.devices} GPUs: with {below.devices} each does {below.efficiency:.0%} of what it does on "
+            f"{where}: with {below.devices} each does {below.efficiency:.0%} of what it does on "
             f"{first.devices}, bound by {below.bound}"
         )
     elif len(worth) == len(possible) > 1:

@@ -108,8 +108,9 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         said = [text for text in said if text not in result.decisive]
     noted = _noted(said, result, width)
     lacking = result.verdict == DOES_NOT_FIT and bool(result.remedies)
+    wanted = len(_remedies(result, figures, width, MOST_LINES)) if lacking else 0
     for place in (5, 4):  # what makes a run fit, and why it does not, is worth more than what it would cost and take
-        if lacking and left < REMEDIES + noted + 1 and (place == 5 or result.decisive):
+        if lacking and left < max(REMEDIES, wanted) + noted + 1 and (place == 5 or result.decisive or left < wanted):
             left += len(kept[place])
             kept[place] = []
     offers = result.verdict == TIGHT and bool(result.remedies)
@@ -349,7 +350,7 @@ def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -
             items = [Item((option, Span(" " * gap + after)))]
         else:
             items = [Item((option,)), Item((Span(after),))]
-        row = laid_out(label if not lines else "", items, width, 3, between="")
+        row = laid_out(label if not lines else "", items, width, MOST_LINES, between="")  # none is cut
         if len(lines) + len(row) <= most:
             lines += row
     return lines
