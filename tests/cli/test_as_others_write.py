@@ -30,6 +30,8 @@ def job_of(*words: str) -> dict[str, Any]:
     [
         ("RunPod A40", "a40"),
         ("colab a100", "a100-40gb"),
+        ("Colab Pro A100", "a100-40gb"),
+        ("colab pro T4", "t4"),
         ("colab-l4", "l4"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
         ("lambda labs h100 gpu", "h100-80gb"),
@@ -87,6 +89,21 @@ def test_what_is_no_word_around_a_name_stays() -> None:
             ("gpt2", "2xh100", "--fsdp", "--fsdp_offload_params", "true", "--micro-batch", "1"),
             ("gpt2", "2xh100", "--fsdp", "--offload", "parameters,gradients,optimizer", "--micro-batch", "1"),
         ),
+        (
+            ("gpt2", "2xh100", "--fsdp", "full_shard auto_wrap offload", "--micro-batch", "1"),
+            ("gpt2", "2xh100", "--fsdp", "--offload", "parameters,gradients,optimizer", "--micro-batch", "1"),
+        ),
+        (
+            ("gpt2", "2xh100", "--fsdp", "--fsdp_config", '{"activation_checkpointing": true}', "--micro-batch", "1"),
+            ("gpt2", "2xh100", "--fsdp", "--checkpointing", "full", "--micro-batch", "1"),
+        ),
+        ((*PLAIN, "--lr_scheduler_kwargs", '{"num_cycles": 2}'), PLAIN),
+        ((*PLAIN, "--bnb_4bit_compute_dtype", "float16", "--4bit"), (*PLAIN, "--precision", "fp16", "--4bit")),
+        (("gpt2", "h100", "--bnb_4bit_compute_dtype", "float16", "--bf16"), ("gpt2", "h100", "--bf16")),
+        (
+            ("tinyllama", "h100", "--use_galore", "--galore_rank", "64", "--micro-batch", "1"),
+            ("tinyllama", "h100", "--optimizer", "galore-adamw:64", "--micro-batch", "1"),
+        ),
         (("bert-base", "v100", "--num_labels", "3"), ("bert-base", "v100", "--loss", "classification")),
         (("bert-base", "v100", "--mlm", "--mlm_probability", "0.15"), ("bert-base", "v100")),
         (
@@ -140,6 +157,10 @@ def test_targets_behind_one_another_are_one_list() -> None:
     ("words", "right"),
     [
         (("check", "jobs.yaml", "--min-free", "4GiB"), "what has to stay free is --reserve, in a file the key reserve"),
+        (("check", "jobs.yaml", "--max-gb", "20"), "what has to stay free is --reserve"),
+        (("scale", "gpt2", "h100", "--min-gpus", "8"), "--gpus 8,16,32 names the numbers"),
+        (("fit", "gpt2", "v100", "-s", "512"), "--seq N is the length of a sequence"),
+        (("fit", "gpt2", "2xv100", "--fsdp", "full_shard quux"), "does not take the value"),
         (("scale", "gpt2", "1-64", "h100"), "--to 64 is where it ends"),
         (("scale", "gpt2", "h100", "--from", "8"), "vramplan compare MODEL GPU --gpus 8,16,32"),
         (("fit", "accelerate", "estimate-memory", "gpt2", "-g", "t4"), "did you mean vramplan fit gpt2 -g t4?"),
@@ -177,6 +198,7 @@ def test_lists_and_mappings_of_programs() -> None:
     [
         ("bigscience/mt0-large", "mt5-large"),
         ("google/mt5-small", "mt5-small"),
+        ("CohereForAI/aya-101", "mt5-xxl"),
         ("ai-forever/rugpt3large_based_on_gpt2", "rugpt3large"),
         ("google/gemma-1.1-7b-it", "gemma-7b"),
         ("google/codegemma-7b-it", "gemma-7b"),

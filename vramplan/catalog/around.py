@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 _MAKERS = "nvidia|amd|geforce|tesla|instinct"
 _CLOUDS = (
-    r"(?:google-?)?colab|kaggle|runpod(?:\.?io)?|vast(?:\.?ai)?|lambda(?:[\s-]?labs)?|paperspace|modal|coreweave|crusoe"
+    r"(?:google[\s-]?)?colab(?:[\s-]?(?:pro\+?|plus|free))?|kaggle|runpod(?:\.?io)?|vast(?:\.?ai)?|lambda(?:[\s-]?labs)?|paperspace|modal|coreweave|crusoe"
     r"|nebius|together(?:\.?ai)?|hyperstack|tensordock|jarvislabs|lightning(?:\.?ai)?|sagemaker|vertex(?:-?ai)?"
     r"|google[\s-]?cloud|gcp|gce|aws|ec2|azure|oci|oracle|scaleway|ovh(?:cloud)?|databricks"
 )

@@ -85,6 +85,7 @@ FINE_TUNES = {
     "dolly-v2-3b": "pythia-2.8b",  # databricks/dolly-v2-3b, README: of pythia-2.8b
     "dolly-v2-7b": "pythia-6.9b",
     "dolly-v2-12b": "pythia-12b",
+    "aya-101": "mt5-xxl",  # CohereForAI/aya-101, README: mT5 XXL, fine-tuned
     "gemma-1.1-7b": "gemma-7b",  # yzhuang/gemma-1.1-7b-it_fictional_chinese_v1, config.json: the same sizes
     "gemma-1.1-2b": "gemma-2b",  # google/gemma-1.1-2b-it, README: an update of Gemma 2B
     "codegemma-7b": "gemma-7b",  # cclabadmin/codegemma-7b-it-system, config.json: the same sizes

@@ -38,6 +38,8 @@ def option(name: str, command: Any) -> str | None:
     takes_files = "--model" not in declared and any(one.param_type_name == "argument" for one in command.params)
     if takes_files and command.name in OF_GATES and (word in SUBJECT or _has_it("fit", f"--{word}")):
         return OF_FILES
+    if command.name == "scale" and word in FIRST_ROW:
+        return NUMBERS
     for meant, words in OPTIONS.items():
         if word in words:
             first = meant.partition(" ")[0]
@@ -47,7 +49,15 @@ def option(name: str, command: Any) -> str | None:
         return f"--runtime {runtime}"
     if "--runtime" in declared and word.removeprefix("use-") in OTHER_RUNTIMES:
         return OTHER_RUNTIMES[word.removeprefix("use-")]
+    if command.name in OF_GATES and word.startswith(LIMITS):
+        return next(meant for meant, words in OPTIONS.items() if "threshold" in words)
     return _value(word, declared)
+
+
+FIRST_ROW = ("min-gpus", "start", "begin", "from-gpus", "min-devices")
+NUMBERS = "it begins with as few GPUs as hold the run; --gpus 8,16,32 names the numbers"
+LIMITS = ("max-", "min-", "limit", "fail", "warn")
+"""What the option of a gate begins with that sets a limit."""
 
 
 def _has_it(called: str, name: str) -> bool:
@@ -62,6 +72,8 @@ def one_setting(name: str, command: Any) -> tuple[str, str] | None:
     None where it may mean several things, or needs a value.
     """
     word, declared = name.lstrip("-"), {one for parameter in command.params for one in parameter.opts}
+    if command.name == "scale" and word in FIRST_ROW:
+        return None
     for meant, words in OPTIONS.items():
         if word in words:
             setting = meant.split(" ")
@@ -69,6 +81,7 @@ def one_setting(name: str, command: Any) -> tuple[str, str] | None:
             return (setting[0], setting[1]) if is_one else None
     if "--runtime" in declared and (runtime := _runtime(word)) is not None:
         return "--runtime", runtime
+    word = word.removeprefix("use-")
     found = [row for row, one in _valued(word, declared) if bare(word) == one]
     if len(found) != 1 or not found[0].everyday or found[0].kind != WORD:
         return None

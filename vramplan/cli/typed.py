@@ -301,15 +301,15 @@ class WordsReader:
         shortcut = shortcuts(self.command).get(plain)
         if shortcut is not None:
             return self._shortcut(shortcut, spelling, given)
+        setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
+        if setting is None and self._is_idle(spelling, plain, given):
+            return []
         behind = given if given is not None else next(iter(self.words), "")
         if (
             behind.lstrip().startswith("{")
-            and (inside := named("vramplan.cli.written:settings_in")(behind)) is not None
+            and (inside := named("vramplan.cli.written:settings_in")(behind, plain)) is not None
         ):
             self.words = [*inside, *(self.words if given is not None else self.words[1:])]
-            return []
-        setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
-        if setting is None and self._is_idle(spelling, plain, given):
             return []
         if setting is None:
             self._unknown(spelling)
@@ -404,11 +404,15 @@ class WordsReader:
                 return self._meaning(shortcut.denied, spelling, "", is_weak=True)
             if not shortcut.value or re.fullmatch(shortcut.value, said) is None:
                 self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
+            beside = named("vramplan.cli.written:beside")(value) if " " in value else []
+            if beside is None:
+                self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
+            self.words = [*beside, *self.words]
             value = said
         if not shortcut.means:
             return [TypedOption(NODES, spelling, value)]
         if shortcut.metavar:
-            return self._meaning(shortcut.means, f"{spelling} {value}", str(value).lower())
+            return self._meaning(shortcut.means, f"{spelling} {value}", str(value).lower(), is_weak=shortcut.is_weak)
         return self._meaning(shortcut.means, spelling, (value or spelling.lstrip("-")).lower())
 
     def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[TypedOption]:

@@ -17,7 +17,20 @@ def listed(value: str) -> str:
     return ",".join(value.split()) if _WORDS.fullmatch(value.strip()) else value
 
 
-def settings_in(value: str) -> list[str] | None:
+OF_FSDP = ("--fsdp-config", "fsdp")
+
+
+BESIDE = {"offload": ["--fsdp-offload-params"], "auto_wrap": []}  # each block is a unit without it
+"""What may stand beside the way of sharding, as in `full_shard auto_wrap offload` of the Trainer, in options."""
+
+
+def beside(value: str) -> list[str] | None:
+    """The options for the words behind the first one; None where one of them is not known."""
+    rest = value.lower().split()[1:]
+    return None if any(word not in BESIDE for word in rest) else [option for word in rest for option in BESIDE[word]]
+
+
+def settings_in(value: str, option: str = "") -> list[str] | None:
     """The settings of a mapping in JSON as options: of `{"use_reentrant": false}` --use-reentrant false.
 
     None where the text is no mapping of single values.
@@ -32,6 +45,8 @@ def settings_in(value: str) -> list[str] | None:
         return None
     words = []
     for key, one in found.items():
+        if option == OF_FSDP[0] and not key.startswith(OF_FSDP[1]):  # keys of it have the word in front, or not
+            key = f"{OF_FSDP[1]}_{key}"
         words += [f"--{key}", str(one).lower() if isinstance(one, bool) else str(one)]
     return words
 

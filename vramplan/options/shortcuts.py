@@ -21,6 +21,7 @@ class Shortcut(NamedTuple):
     value: str = ""  # of a value that may stand behind it, or with a `metavar` has to: a pattern
     unless: str = ""  # the words behind it that deny it: a pattern
     denied: tuple[str, ...] = ()  # the words that stand in its place then, where nothing else decides; () is nothing
+    is_weak: bool = False  # it says nothing where the same is said otherwise
 
 
 NODES = "--nodes"
@@ -59,6 +60,15 @@ SHORTCUTS = (
         ("--bnb-4bit-use-double-quant", "--double-quant", "--use-double-quant", "--double-quantization"),
         ("--quantization", "nf4-double"),
         ADAPTERS,
+    ),
+    Shortcut(
+        ("--bnb-4bit-compute-dtype",),
+        ("--precision", "{}"),
+        "Same as --precision bf16, where no option says the precision: what quantized layers compute in.",
+        ADAPTERS,
+        metavar="DTYPE",
+        value=r"(torch\.)?(bf16|bfloat16|fp16|float16|half)",
+        is_weak=True,
     ),
     _switch(("--8bit", "--load-in-8bit", "--8-bit", "--q8"), ("--quantization", "8bit"), ADAPTERS),
     _switch(("--bf16", "--bfloat16"), ("--precision", "bf16"), PRECISION, denied=("--precision", "fp32")),

@@ -62,7 +62,7 @@ TRAINED_ROWS = (
         usual="`8`; `16` with the runtime `unsloth`; of other kinds PEFT's: `4` with `boft`, `12` with `adalora`, `32` "
         "with `oft` and `randlora`, `64` with `miss`, `256` with `vera`",
         note="Of all kinds but `ia3` and `fourierft`; of `oft` and `boft` the size of a block.",
-        also=("--lora-r", "--lora-rank", "--r"),
+        also=("--lora-r", "--lora-rank", "--r", "--galore-rank", "--apollo-rank"),
         everyday=True,
     ),
     _adapter(
