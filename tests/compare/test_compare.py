@@ -298,6 +298,8 @@ def test_the_row_of_one_gpu_is_the_answer_of_fit(words: tuple[str, ...], of_one:
     differs = cell["weight_dtype"] != of_several["weight_dtype"]
     assert differs is (words == ())
     assert any("1 GPU trains bf16 weights" in said for said in document["advice"]) is differs
+    other_casts = not differs and cell["precision"] != of_several["precision"]
+    assert any("1 GPU runs in" in said for said in document["advice"]) is other_casts
 
 
 def test_advice_says_which_numbers_were_looked_at_and_how_they_share() -> None:

@@ -338,11 +338,20 @@ def _where_to_stop(possible: Sequence[Cell]) -> Iterator[str]:
         yield f"up to {last.devices} GPUs each does at least {WORTH_IT:.0%} of what it does on {first.devices}"
 
 
+PER_GPU = "their steps are not the same"
+
+
 def _other_formats(cells: Sequence[Cell]) -> Iterator[str]:
-    """That programs load weights in half precision on one device, and in fp32 where several share them."""
+    """That programs load weights in half precision on one device, and in fp32 where several share them; that FSDP casts
+    by a policy, and one device by autocast.
+    """
     alone = next((cell for cell in cells if cell.devices == 1), None)
     several = next((cell for cell in cells if cell.devices != 1), None)
-    if alone is None or several is None or alone.weight_dtype == several.weight_dtype:
+    if alone is None or several is None:
+        return
+    if alone.weight_dtype == several.weight_dtype:
+        if alone.precision != several.precision:
+            yield f"1 GPU runs in {alone.precision} and several in {several.precision}, as in `fit`: {PER_GPU}"
         return
     same = f"pure-{alone.weight_dtype}"
     hint = f"; with --precision {same} all have the same" if same in table.find("precision").words else ""
