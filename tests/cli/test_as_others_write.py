@@ -97,6 +97,14 @@ def test_what_is_no_word_around_a_name_stays() -> None:
             ("gpt2", "2xh100", "--fsdp", "--fsdp_config", '{"activation_checkpointing": true}', "--micro-batch", "1"),
             ("gpt2", "2xh100", "--fsdp", "--checkpointing", "full", "--micro-batch", "1"),
         ),
+        (
+            ("tinyllama", "h100", "--peft_config", '{"r": 4, "target_modules": ["q_proj", "v_proj"]}', *PLAIN[2:]),
+            ("tinyllama", "h100", "--lora", "--rank", "4", "--targets", "q_proj,v_proj", *PLAIN[2:]),
+        ),
+        (
+            ("gpt2", "2xh100", "--fsdp_sharding_strategy", "SHARD_GRAD_OP", *PLAIN[2:]),
+            ("gpt2", "2xh100", "--sharding", "fsdp-grad-op", *PLAIN[2:]),
+        ),
         ((*PLAIN, "--lr_scheduler_kwargs", '{"num_cycles": 2}'), PLAIN),
         ((*PLAIN, "--bnb_4bit_compute_dtype", "float16", "--4bit"), (*PLAIN, "--precision", "fp16", "--4bit")),
         (("gpt2", "h100", "--bnb_4bit_compute_dtype", "float16", "--bf16"), ("gpt2", "h100", "--bf16")),
@@ -159,6 +167,8 @@ def test_targets_behind_one_another_are_one_list() -> None:
         (("check", "jobs.yaml", "--min-free", "4GiB"), "what has to stay free is --reserve, in a file the key reserve"),
         (("check", "jobs.yaml", "--max-gb", "20"), "what has to stay free is --reserve"),
         (("scale", "gpt2", "h100", "--min-gpus", "8"), "--gpus 8,16,32 names the numbers"),
+        (("fit", "gpt2", "v100", "--seq", "512,1k"), "`vramplan compare` takes a list"),
+        (("fit", "gpt2", "v100", "--gpus", "1,2"), "`vramplan compare` takes a list"),
         (("fit", "gpt2", "v100", "-s", "512"), "--seq N is the length of a sequence"),
         (("fit", "gpt2", "2xv100", "--fsdp", "full_shard quux"), "does not take the value"),
         (("scale", "gpt2", "1-64", "h100"), "--to 64 is where it ends"),
@@ -190,6 +200,7 @@ def test_lists_and_mappings_of_programs() -> None:
     assert listed(r"all-but:layers\.[0-9]+") == r"all-but:layers\.[0-9]+"
     assert settings_in('{"use_reentrant": false, "n": 2}') == ["--use_reentrant", "false", "--n", "2"]
     assert settings_in('{"a": {"b": 1}}') is None
+    assert settings_in('{"a": [1, "b"]}') == ["--a", "1,b"]
     assert settings_in("{nothing") is None
 
 

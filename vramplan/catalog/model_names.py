@@ -76,7 +76,9 @@ FINE_TUNES = {
     "bloomz-1b7": "bloom-1b7",
     "bloomz-3b": "bloom-3b",
     "bloomz-7b1": "bloom-7b1",
+    "bloomz-7b1-mt": "bloom-7b1",
     "bloomz": "bloom-176b",
+    "bloomz-mt": "bloom-176b",
     "yi-1.5-6b": "yi-6b",  # 01-ai/Yi-1.5, README: Yi trained further
     "yi-1.5-34b": "yi-34b",  # adamo1139/Yi-1.5-34B-base-mirror, config.json: the same sizes
     "starling-lm-7b": "mistral-7b",  # berkeley-nest/Starling-LM-7B-alpha, README: of Mistral 7B

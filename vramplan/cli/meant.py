@@ -12,10 +12,11 @@ from vramplan.cli import named
 from vramplan.cli.hints import ALWAYS_SO, COMMANDS, NO_EFFECT, OF_EFFECT, OPTIONS, SAID_BY_A_VALUE, SWITCHES
 from vramplan.cli.typed import TIMES, WordsReader, names_of, other_names, shortcuts
 from vramplan.configs.programs.trainer import ARGUMENTS
+from vramplan.errors import UsageError
 from vramplan.options.flags import quoted
-from vramplan.options.option import WORD, Option
+from vramplan.options.option import COUNT, WORD, Option
 from vramplan.options.spellings import OTHER_RUNTIMES, bare
-from vramplan.options.table import TABLE, has_the_word
+from vramplan.options.table import TABLE, has_the_word, parameters
 
 MOST_VALUES = 3  # named instead of an option that is a value
 MOST_COMMANDS = 6  # named instead of an option that they have and this one has not
@@ -64,6 +65,15 @@ def _has_it(called: str, name: str) -> bool:
     """Whether a command has an option, under any name."""
     found = named("vramplan.cli.commands:build")(called)
     return name in {**names_of(found), **other_names(found), **shortcuts(found)}
+
+
+def refuse_several(parameter: Any, spelling: str, given: str) -> None:
+    """Refuse a list of numbers for an option that takes one. Raises UsageError."""
+    row = parameters().get(parameter.name)
+    if row is not None and row.kind == COUNT:
+        raise UsageError(
+            f"takes one number, and {given} is a list", key=spelling, hint="`vramplan compare` takes a list"
+        )
 
 
 def one_setting(name: str, command: Any) -> tuple[str, str] | None:

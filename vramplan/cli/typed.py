@@ -348,6 +348,8 @@ class WordsReader:
                     given = YES
                 else:
                     given = self.words.pop(0)
+            if SEVERAL.fullmatch(given) and self.command.name not in COMPARING:
+                named("vramplan.cli.meant:refuse_several")(parameter, spelling, given)
             return TypedOption(parameter, spelling, given, name)
         said = given if given is not None else (self.words[0] if self.words else "")
         truth = TRUTH.get(said.lower()) if given is not None or said.lower() in ("true", "false") else None
@@ -467,6 +469,7 @@ MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070
 TARGET = re.compile(
     r"[a-z]\w*_[a-z]\w*"
 )  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
+SEVERAL = re.compile(r"(?!\d{1,3}(,\d{3})+$)\d+[kK]?(,\d+[kK]?)+")  # numbers, and not the digits of one in groups
 TIMES = ("x", "*", "\u00d7")
 HELPS = ("--help", "-h")
 WITH_A_FILE = ("--deepspeed", "--deepspeed-config", "--ds-config", "--config-file", "--accelerate-config", "--yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 _LIST = re.compile(r"\s*[\[(]\s*([\"'].*[\"'])\s*,?\s*[\])]\s*", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z_][\w.-]*(?:\s+[A-Za-z_][\w.-]*)+")
@@ -30,10 +31,16 @@ def beside(value: str) -> list[str] | None:
     return None if any(word not in BESIDE for word in rest) else [option for word in rest for option in BESIDE[word]]
 
 
+def _is_written(value: Any) -> bool:
+    """Whether a value of JSON is one that an option may have."""
+    several = value if isinstance(value, list) else [value]
+    return bool(several) and not any(isinstance(one, (dict, list)) or one is None for one in several)
+
+
 def settings_in(value: str, option: str = "") -> list[str] | None:
     """The settings of a mapping in JSON as options: of `{"use_reentrant": false}` --use-reentrant false.
 
-    None where the text is no mapping of single values.
+    None where the text is no mapping of values and lists of them.
     """
     if not value.lstrip().startswith("{"):
         return None
@@ -41,10 +48,11 @@ def settings_in(value: str, option: str = "") -> list[str] | None:
         found = json.loads(value)
     except ValueError:
         return None
-    if not isinstance(found, dict) or any(isinstance(one, (dict, list)) or one is None for one in found.values()):
+    if not isinstance(found, dict) or not all(map(_is_written, found.values())):
         return None
     words = []
-    for key, one in found.items():
+    for key, value_of_key in found.items():
+        one = ",".join(map(str, value_of_key)) if isinstance(value_of_key, list) else value_of_key
         if option == OF_FSDP[0] and not key.startswith(OF_FSDP[1]):  # keys of it have the word in front, or not
             key = f"{OF_FSDP[1]}_{key}"
         words += [f"--{key}", str(one).lower() if isinstance(one, bool) else str(one)]

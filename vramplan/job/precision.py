@@ -148,7 +148,7 @@ def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
     of_shards = engine.has_sharded_float8 or (engine.has_float8_of_fsdp and is_fsdp(resolver.raw.sharding))
     if precision == "fp8" and runtime is not None and of_shards:
         precision = FSDP_FP8
-        resolver.assume("precision", precision, f"{runtime.name}'s products in fp8 are of fp32 shards")
+        resolver.assume("precision", precision, f"products in fp8 are of fp32 shards under {runtime.name}")
     own = engine.cells_of(resolver, precision)
     if own is not None:
         return own

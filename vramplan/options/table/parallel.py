@@ -146,7 +146,7 @@ PARALLEL_ROWS = (
         "[`distributed-optimizer`](megatron.md#states) under `megatron`.",
         profile=("sharding",),
         textbook=words.TEXTBOOK_SHARDINGS,
-        also=("--strategy", "--sharding-strategy"),
+        also=("--strategy", "--sharding-strategy", "--fsdp-sharding-strategy"),
         spellings=spellings.SHARDINGS,
         everyday=True,
     ),
