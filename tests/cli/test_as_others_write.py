@@ -172,6 +172,8 @@ def test_targets_behind_one_another_are_one_list() -> None:
         (("fit", "gpt2", "v100", "-s", "512"), "--seq N is the length of a sequence"),
         (("fit", "gpt2", "2xv100", "--fsdp", "full_shard quux"), "does not take the value"),
         (("scale", "gpt2", "1-64", "h100"), "--to 64 is where it ends"),
+        (("largest", "4090", "--qlora"), "vramplan compare qwen3-0.6b,qwen3-1.7b,"),
+        (("largest", "4090", "--qlora"), "qwen3-32b 4090 --qlora` says which of one family fit"),
         (("scale", "gpt2", "h100", "--from", "8"), "vramplan compare MODEL GPU --gpus 8,16,32"),
         (("fit", "accelerate", "estimate-memory", "gpt2", "-g", "t4"), "did you mean vramplan fit gpt2 -g t4?"),
         (("fit", "gpt2", "2x 3090 nvlink"), "leave NVLink out"),

@@ -8,6 +8,7 @@ from itertools import chain, takewhile
 from typing import Any
 
 from vramplan.catalog.locate import Kind, aliases_by_name, shipped_called, slug
+from vramplan.catalog.unfound import SIZES_OF_ONE_FAMILY
 from vramplan.cli import named
 from vramplan.cli.hints import ALWAYS_SO, COMMANDS, NO_EFFECT, OF_EFFECT, OPTIONS, SAID_BY_A_VALUE, SWITCHES
 from vramplan.cli.typed import TIMES, WordsReader, names_of, other_names, shortcuts
@@ -245,6 +246,9 @@ def _begins_a_model(name: str) -> bool:
     return "/" in name or (len(name) > 2 and begun)
 
 
+OF_MODELS = "`vramplan compare -m A,B,C -g G` says which of several models fit"
+
+
 def command(name: str, behind: Sequence[str] = ()) -> str | None:
     """What to do instead of a command that there is not; `behind` are the words that follow it."""
     word = name.lower().replace("_", "-")
@@ -260,6 +264,9 @@ def command(name: str, behind: Sequence[str] = ()) -> str | None:
     if shipped_called("models", name) is not None:
         gpu = behind[0] if behind and not behind[0].startswith("-") else "GPU"
         return f"did you mean vramplan fit -m {name} -g {gpu}?"
+    if word in COMMANDS[OF_MODELS] and behind and WordsReader.names_a_gpu(behind[0], behind=True):
+        shown = " ".join(map(quoted, behind))
+        return f"`vramplan compare {','.join(SIZES_OF_ONE_FAMILY)} {shown}` says which of one family fit"
     for meant, words in COMMANDS.items():
         if word in words:
             return meant if " " in meant else f"did you mean {meant}?"
