@@ -401,3 +401,11 @@ def test_a_change_of_several_lines_is_worth_more_than_the_time_of_what_does_not_
     for width in (44, 50, 60):  # what is shown of it is whole
         shown = re.sub(r"\s+", " ", plain(no._replace(remedies=(change, *(no.remedies or ()))), width))
         assert "--gradient-accumulation-steps 4" not in shown or f"{option} 0.00 GiB" in shown
+
+
+@pytest.mark.contract
+def test_a_number_stays_beside_its_unit(example: FitResult) -> None:
+    for width in range(50, 101):
+        title = plain(example, width).split("\n  memory")[0]
+        assert not re.search(r"(, [\d,]+|weights?,? \w*fp\d+)$", title, re.MULTILINE), title
+        assert "\u2423" not in title

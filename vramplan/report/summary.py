@@ -5,6 +5,7 @@ It has at most `MOST_LINES` lines at every width. `vramplan.report.text` has all
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from vramplan.report.times import time_words
 from vramplan.results import DOES_NOT_FIT, FITS, MONEY, TIGHT, Component, FitResult, Remedy
 
 MOST_LINES = 16
+TIED = "\u2423"  # a space at which no line breaks
 PIPE_WIDTH = 80
 PARTS = 5  # components that are named; the others are summed
 LEAST = 200  # a part of less than one of so many is not named
@@ -165,7 +167,9 @@ def _title(result: FitResult, width: int) -> list[Line]:
     """`FITS  gpt2-xl on v100, amp-fp16, fp32 weights, 1024 tokens`."""
     verdict = HEADLINES.get(result.verdict, result.verdict)
     said = subject(result, max(width // 2 - 8, 12))
-    return wrap([Span(verdict, result.verdict), Span(f"  {said}", "strong")], width, rest=2)[:2]
+    kept = re.sub(r"(?<=, )(\w+) (?=\w+(,|$))", f"\\1{TIED}", said)  # a number stays beside its unit
+    lines = wrap([Span(verdict, result.verdict), Span(f"  {kept}", "strong")], width, rest=2)[:2]
+    return [tuple(span._replace(text=span.text.replace(TIED, " ")) for span in line) for line in lines]
 
 
 def _limits(result: FitResult, width: int) -> list[Line]:
