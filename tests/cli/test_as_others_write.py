@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import refused, run
-from vramplan.catalog.around import names_in
-from vramplan.catalog.gpus import find_gpu
+from vramplan.catalog.gpus import find_gpu, names_in
 from vramplan.cli.written import listed, settings_in, sharding_in
 from vramplan.job.given.keyed import size_in
 from vramplan.job.given.spelled import counted

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vramplan.catalog import locate
-from vramplan.catalog.around import names_in
 from vramplan.catalog.gpu_profile import FIELDS as FIELDS
 from vramplan.catalog.gpu_profile import GpuProfile as GpuProfile
 from vramplan.catalog.gpu_profile import asks_for_local
@@ -43,6 +42,27 @@ def match_gpu(name: str, dirs: Sequence[Path] = ()) -> GpuProfile | None:
 def list_gpus(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[GpuProfile]:
     """Every GPU profile by name. Raises InputError with the problems of broken files, unless `broken` takes them."""
     return locate.load_all("gpus", dirs, load_gpu_profile, broken)
+
+
+# what people write around the name of a GPU: who makes or rents it in front, `GPU` or `VRAM` behind
+_MAKERS = "nvidia|amd|geforce|tesla|instinct"
+_CLOUDS = (
+    r"(?:google[\s-]?)?colab(?:[\s-]?(?:pro\+?|plus|free))?|kaggle|runpod(?:\.?io)?|vast(?:\.?ai)?"
+    r"|lambda(?:[\s-]?labs)?|paperspace|modal|coreweave|crusoe"
+    r"|nebius|together(?:\.?ai)?|hyperstack|tensordock|jarvislabs|lightning(?:\.?ai)?|sagemaker|vertex(?:-?ai)?"
+    r"|google[\s-]?cloud|gcp|gce|aws|ec2|azure|oci|oracle|scaleway|ovh(?:cloud)?|databricks"
+)
+_BEFORE = re.compile(rf"\s*(?:{_MAKERS}|{_CLOUDS})[\s_:-]+(?=\S)", re.IGNORECASE)
+_BEHIND = re.compile(r"(?<=\S)[\s_-]+(?:gpus?|cards?|(?:of\s+)?v?ram|(?:gpu\s+)?memory)\s*$", re.IGNORECASE)
+
+
+def names_in(text: str) -> Iterator[str]:
+    """The text, and what is left of it each time that a word around the name is taken away."""
+    rest = text
+    yield rest
+    while (found := _BEFORE.match(rest) or _BEHIND.search(rest)) is not None:
+        rest = rest[: found.start()] + rest[found.end() :]
+        yield rest
 
 
 # the size of a card behind its name, or inside it as in `H100 80GB PCIe`

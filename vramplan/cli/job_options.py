@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from vramplan.cli import named
-from vramplan.cli.written import listed
 from vramplan.errors import InputError, Problem
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS, Option
@@ -65,6 +64,14 @@ class with_job:
         return {one.name: one.annotation for one in self.__signature__.parameters.values()}
 
 
+def _listed(value: str) -> str:
+    """A list with commas, however it is written; names alone need no reader."""
+    return value if value.replace(",", "").replace("_", "").isalnum() else str(named(WRITTEN)(value))
+
+
+WRITTEN = "vramplan.cli.written:listed"
+
+
 def require(given: dict[str, Any], keys: Sequence[str] = ("model", "gpu")) -> None:
     """Raise InputError if options that a command needs are left out."""
     missing = [Problem("is missing", f"--{key}", REQUIRED[key]) for key in keys if given[key] is None]
@@ -94,7 +101,7 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
         if value == "null":  # which no default of a runtime replaces
             value = None
         elif option.kind == TEXTS:
-            value = [part.strip() for part in listed(value).split(",") if part.strip()] or ""  # which is refused
+            value = [part.strip() for part in _listed(value).split(",") if part.strip()] or ""  # which is refused
         place = job.setdefault(option.group, {}) if option.group else job
         place[option.name] = value
     return job

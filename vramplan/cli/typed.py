@@ -256,7 +256,7 @@ class WordsReader:
         if behind and (named("vramplan.job.given.keyed:is_size")(name) or name.lower() == ALL):
             return True
         called, rest = named("vramplan.catalog.locate:shipped_called"), name
-        for rest in named("vramplan.catalog.around:names_in")(name):
+        for rest in named("vramplan.catalog.gpus:names_in")(name):
             if called("gpus", rest) is not None:
                 return True
         return SIZED.search(rest) is not None and named("vramplan.catalog.gpus:match_gpu")(rest) is not None

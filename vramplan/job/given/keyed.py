@@ -7,9 +7,9 @@ from collections.abc import Mapping as MappingABC
 from typing import Any
 
 from vramplan.catalog import document
-from vramplan.catalog.around import names_in
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Sink
+from vramplan.catalog.gpus import names_in
 from vramplan.errors import InputError
 
 

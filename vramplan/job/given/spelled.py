@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from vramplan.catalog.around import names_in
 from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence
 from vramplan.catalog.fields import Fields, shown
+from vramplan.catalog.gpus import names_in
 from vramplan.engines import imported
 from vramplan.job.counts import ungrouped
 from vramplan.job.given.keyed import size_in
