@@ -459,7 +459,7 @@ def test_a_file_is_the_value_of_the_option_that_its_program_has(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("largest", "4090", "--lora"), "vramplan compare -m A,B,C -g G"),
+        (("largest", "4090", "--lora"), "vramplan compare qwen3-0.6b,"),
         (("largest", "batch", "on", "v100"), "--max micro-batch"),
         (("solve", "gpt2", "v100"), "--max sequence"),
         (("what", "fits", "on", "a", "3060"), "vramplan fit -m M -g G"),

@@ -218,6 +218,9 @@ def _is_t5(sheet: Sheet) -> bool:
     return any(key in sheet for key in own)
 
 
+OF_T5 = 32128  # tokens of the T5 and of the Flan-T5 of the catalogue, whatever a file trains one with
+
+
 def _t5(sheet: Sheet, meaning: Meaning) -> None:
     sheet.under("model.encoder")
     sheet.under("model.decoder")
@@ -226,7 +229,7 @@ def _t5(sheet: Sheet, meaning: Meaning) -> None:
     gated = "glu" in (sheet.text("model.encoder.activation") or "").lower()
     sizes: dict[str, Any] = {"family": "t5", **dict(zip(SIZES, counted, strict=True)), "tied_embeddings": tied}
     of = tuple(f"model.encoder.{key}" for key in ENCODER)
-    known = sheet.shape_named({**sizes, "gated_mlp": gated})
+    known = sheet.shape_named({**sizes, "gated_mlp": gated, "vocabulary_size": OF_T5})  # and not of mT5
     if known:
         meaning.say("model", known, *of)
     else:
