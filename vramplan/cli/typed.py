@@ -348,7 +348,7 @@ class WordsReader:
                     given = YES
                 else:
                     given = self.words.pop(0)
-            if SEVERAL.fullmatch(given) and self.command.name not in COMPARING:
+            if SEVERAL.fullmatch(given) and self.command.name not in (*COMPARING, SCALE):
                 named("vramplan.cli.meant:refuse_several")(parameter, spelling, given)
             return TypedOption(parameter, spelling, given, name)
         said = given if given is not None else (self.words[0] if self.words else "")
@@ -479,6 +479,7 @@ ALL = "all"  # of compare: each GPU whose rent is published
 SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter
 COMPARING = ("compare", "plan")
 """Commands that take a list for any option of a job."""
+SCALE = "scale"  # which takes several numbers of GPUs, and says itself what else it takes none of
 A_RUN = {"--steps": 2}  # digits: with more of them it may be meant as the length of a run
 RUNS = "the length of a run is --tokens, --samples or --epochs"
 
