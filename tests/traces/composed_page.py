@@ -27,6 +27,7 @@ SHARDED = {
 LATER = {
     "later": ("one device", "composed_later.json"),
     "last": ("one device, once more", "composed_last.json"),
+    "again": ("one device, again", "composed_again.json"),
     "fsdp later": ("FSDP2", "composed_fsdp2_later.json"),
     "fsdp1 later": ("FSDP1", "composed_fsdp1_later.json"),
     "fsdp1 last": ("FSDP1, once more", "composed_fsdp1_last.json"),
