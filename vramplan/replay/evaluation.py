@@ -15,9 +15,10 @@ from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, KeyValues, train
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import objective_of
 from vramplan.replay.techniques.losses import FUSED
 from vramplan.replay.techniques.trained import all_but_one, trained_of

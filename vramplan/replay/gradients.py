@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.observers import Accumulation, Resident
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import IN_ANOTHERS, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 

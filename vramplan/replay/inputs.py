@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models.modules import Output, Recipe
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 from vramplan.tuples import NamedTuple
 

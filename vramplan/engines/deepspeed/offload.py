@@ -13,9 +13,10 @@ from __future__ import annotations
 from vramplan.engines.deepspeed.layout import Flush
 from vramplan.engines.deepspeed.worst_device import SCALAR_BYTES, DeviceHoldings, Worst, WorstOnHost
 from vramplan.engines.deepspeed.zero import ZeroIteration
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import rounded
 from vramplan.replay.sharding.hosted import HostStates
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import BYTE, FP32, FP64, Parameter, Tensor
 
 MOMENTS = 2  # of Adam

@@ -15,8 +15,8 @@ from __future__ import annotations
 from vramplan.engines.deepspeed.zero import COMMUNICATION, OVERFLOW_BUFFER_BYTES
 from vramplan.replay.gradients import gradient_states
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BYTE, FP32, Parameter, Tensor
 

@@ -25,8 +25,9 @@ from vramplan.engines.deepspeed.worst_device import DeviceHoldings, Worst, Worst
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import STEP_COUNTER_BYTES, numbers_on_device, step_group
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, BYTE, FP32, FP64, DType, Parameter, Tensor
 from vramplan.values.parallel import MOST_GRADIENTS

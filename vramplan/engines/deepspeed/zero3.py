@@ -29,8 +29,9 @@ from vramplan.engines.deepspeed.zero3_reference import Again3, Reference3
 from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.start import Start
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor

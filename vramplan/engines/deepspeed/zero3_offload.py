@@ -27,9 +27,10 @@ from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_gathered import GATHERED
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_turning import TurningPlan
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import BOOL, FP32, FP64, Parameter, Tensor
 
 SWAPPABLE_BYTES = 2**20  # smaller tensors stay (swap_tensor/utils.py, MIN_AIO_BYTES; block_size of aio)

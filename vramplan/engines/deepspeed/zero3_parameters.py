@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
-from vramplan.replay.record import StandingState
 from vramplan.replay.sharding.hosted import HostStates
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import Parameter
 
 

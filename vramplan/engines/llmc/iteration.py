@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from vramplan.engines.llmc.model import ATTENTION, CLASSIFIER, arena, kernels, parameters, weights
 from vramplan.replay.kernels import Launches
 from vramplan.replay.precision import precision_of
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Path, Tape, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import BYTE, FP32, INT32, DType, Shape
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import ZERO1

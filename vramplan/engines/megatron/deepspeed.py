@@ -15,8 +15,8 @@ from vramplan.replay.models.modules import Recipe
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Stage
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 BUCKET_ELEMENTS = 500_000_000  # reduce_bucket_size (deepspeed/runtime/zero/constants.py)

@@ -23,11 +23,12 @@ from vramplan.replay.pipeline.parts import part_of
 from vramplan.replay.pipeline.stages import Stage, StagePass, group_of
 from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.reentrant import RunsReentrantly
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import last_first
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.clipping import clip_fp32_gradients
 from vramplan.replay.tensors import FP16, FP32, DType, Parameter, Storage, Tensor, round_up
 from vramplan.tuples import NamedTuple

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import FP32, DType, Parameter
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from vramplan.replay.pipeline.parts import part_of
 from vramplan.replay.pipeline.stages import Stage, StagePass
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.units import COMMUNICATION, GATHERED
+from vramplan.replay.standing import StandingState
 from vramplan.replay.step import Iteration
 from vramplan.replay.tensors import BF16, BYTE, FP32, INT64
 

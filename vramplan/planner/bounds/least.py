@@ -16,7 +16,8 @@ from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
 from vramplan.planner.time.step import TimedStage, is_causal, kernels_of, parts_of_step
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly, Stepped
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
+from vramplan.replay.standing import StandingState
 from vramplan.results import Host
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob

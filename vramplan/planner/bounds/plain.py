@@ -14,8 +14,9 @@ from vramplan.planner.setups import iteration_of
 from vramplan.replay.envelope import envelope_of
 from vramplan.replay.kernels import Kernel
 from vramplan.replay.models import ladder_of
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP_GRAD_OP, ZERO1, ZERO2, Split, is_fsdp

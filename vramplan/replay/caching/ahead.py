@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from vramplan.replay.record import Requests
+from vramplan.replay.played import Requests
 
 QUEUED_LAUNCHES = 1024
 ON_THEIR_WAY = 3  # reductions that are behind when the program waits (stage3.py, max_param_reduce_events)

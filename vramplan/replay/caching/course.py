@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vramplan.replay.caching.ahead import with_late_ends
 from vramplan.replay.ledger import rounded
-from vramplan.replay.record import Record, Requests
+from vramplan.replay.played import Requests
+from vramplan.replay.record import Record
 from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import MIN_BLOCK_BYTES, Settings
 

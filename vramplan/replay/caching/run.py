@@ -17,7 +17,8 @@ from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exc
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.caching.course import REDUCING, Course, Records, with_workspaces
 from vramplan.replay.caching.reservation import Failure, Reservation
-from vramplan.replay.record import Record, Requests
+from vramplan.replay.played import Requests
+from vramplan.replay.record import Record
 from vramplan.replay.start import Event, Start
 from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
 

@@ -20,9 +20,9 @@ from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.autograd import backward
 from vramplan.replay.observers import Observer, Release, Sharding
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
 # states of a parameter's own shape, by optimizer

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers.lomo import Lomo
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import BOOL, FP32, Parameter, Shape, Tensor
 
 WORD = "adalomo"

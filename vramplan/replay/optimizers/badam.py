@@ -8,8 +8,8 @@ from __future__ import annotations
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.optimizers import Optimizer, one_by_one, optimizer_states, shared_states, step_group
 from vramplan.replay.precision import precision_of
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import rounded
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.adapters import OWN
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 

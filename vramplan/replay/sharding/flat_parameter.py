@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.sharding.fully_shard import PRE_BACKWARD, FullyShard
 from vramplan.replay.sharding.hosted import Shard
@@ -25,6 +24,7 @@ from vramplan.replay.sharding.units import (
     ShardedWeight,
     ShardPolicy,
 )
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 

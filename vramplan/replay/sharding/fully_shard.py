@@ -16,7 +16,7 @@ from vramplan.replay.autograd import whole_gradients
 from vramplan.replay.models.checkpointed import checkpointed_blocks
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.views import to
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.sharding.collectives import Collectives
 from vramplan.replay.sharding.hosted import HostStates, host_states
@@ -31,6 +31,7 @@ from vramplan.replay.sharding.units import (
     outside_weights,
     own_part,
 )
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import FP32, Parameter, Shape, Tensor
 
 PRE_BACKWARD = "pre_backward"  # a hook on the result of a unit

@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 from vramplan.replay.gradients import gradient_states
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.units import ShardedWeight
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BYTE, Parameter, Tensor
 

@@ -26,9 +26,10 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.tensors import Parameter, Tensor
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, INT64, Parameter
 from vramplan.values.parallel import is_fsdp

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.optimizers import optimizer_states
-from vramplan.replay.record import StandingState
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Parameter
 

@@ -20,9 +20,9 @@ from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
 from vramplan.replay.operators.views import split
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
 from vramplan.replay.techniques.key_values import windowed_layers

@@ -13,9 +13,10 @@ from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_
 from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
 from vramplan.replay.operators.products import linear
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import Record, StandingState
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Shape, Tensor
 from vramplan.values.job import FakeQuantization

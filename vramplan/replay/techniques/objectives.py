@@ -10,9 +10,9 @@ from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import div_by, mul_scalar, neg
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import to
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.preference import Scored
 from vramplan.replay.techniques.smoothing import label_smoother
 from vramplan.replay.tensors import FP32, INT64, Tensor

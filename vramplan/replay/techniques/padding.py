@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.observers import KeyValues
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import BOOL, INT64, Shape, Tensor
 

@@ -17,7 +17,7 @@ from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.loss_parts import log1mexp, log_sigmoid, shifted, sum_last
 from vramplan.replay.operators.selected_log_softmax import selected_log_softmax
 from vramplan.replay.operators.views import contiguous, narrow, split, view
-from vramplan.replay.record import StandingState
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.models import has_tensor_plan, published
-from vramplan.replay.record import StandingState
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.values.model import Experts, ModelShape
 from vramplan.values.parallel import RING, Split

@@ -19,8 +19,8 @@ from vramplan.replay.operators.piecewise import clamp
 from vramplan.replay.operators.policy import last, less, lesser, taken_from
 from vramplan.replay.operators.views import cat
 from vramplan.replay.precision import precision_of
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import shards_of
 from vramplan.replay.techniques.preference import Scored
 from vramplan.replay.techniques.preference_pairs import states_of

@@ -20,9 +20,9 @@ from vramplan.replay.models.modules import (
     Segment,
 )
 from vramplan.replay.observers import Sharding, Trained
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 from vramplan.replay.techniques.preference import Scored, completion_loss, preference_loss
 from vramplan.replay.techniques.second_model import bytes_beside, run_beside

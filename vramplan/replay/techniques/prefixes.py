@@ -24,9 +24,9 @@ from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.ragged import unbind
 from vramplan.replay.operators.views import cat, split, to, view
 from vramplan.replay.precision import Precision, precision_of
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.adapted import Adapted
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import OWN

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, FP64, Tensor
 from vramplan.values.parallel import is_fsdp

@@ -15,7 +15,7 @@ from vramplan.replay.operators.log_probabilities import masked_rows
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.tiled_divergence import Projected, tiled_divergence
 from vramplan.replay.operators.views import contiguous, narrow, view
-from vramplan.replay.record import StandingState
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.divergence import FORWARD_KL, REVERSE_KL
 from vramplan.replay.techniques.losses import BeforeHead
 from vramplan.replay.tensors import BOOL, INT64, Tensor

@@ -13,7 +13,7 @@ from vramplan.replay.observers import HiddenStates, Sharding
 from vramplan.replay.operators.elementwise import div_by
 from vramplan.replay.operators.top_tokens import top_token_divergence
 from vramplan.replay.operators.views import to
-from vramplan.replay.record import StandingState
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.losses import BesideHead
 from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
 

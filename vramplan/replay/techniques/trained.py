@@ -18,9 +18,9 @@ from vramplan.replay.models.part_names import EMBEDDINGS, HEAD_LAYER, LAYERS
 from vramplan.replay.models.parts import asks_no_inputs, block_lists
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import Adapted, AdaptedInTurns
 from vramplan.replay.techniques.adapter_target import DTYPES

@@ -25,9 +25,9 @@ from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.repeated import repeat_samples
 from vramplan.replay.operators.views import cat, narrow, to
 from vramplan.replay.precision import precision_of
-from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques.adapter_target import DTYPES
 from vramplan.replay.techniques.adapters import OWN, is_saved_as
 from vramplan.replay.techniques.trained import gathered_adapter, names_of
