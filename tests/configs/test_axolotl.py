@@ -547,3 +547,9 @@ def test_four_bits_are_those_of_qlora_alone() -> None:
     whole = meant(f"{FULL}adapter: lora\n{lines}", "a.yml")
     assert ("quantization" in whole.job, "load_in_4bit" in whole.unmodelled) == (False, True)
     holds(job(f"{FULL}adapter: qlora\n{lines}", "a.yml"), quantization="nf4-double")
+
+
+def test_the_allocator_is_the_one_that_axolotl_sets() -> None:
+    holds(job(FULL, "a.yml"), allocator="expandable_segments:True")
+    older = "expandable_segments:True,roundup_power2_divisions:16"
+    holds(job(FULL, "a.yml", version="0.11.0"), allocator=older)

@@ -183,6 +183,22 @@ def test_torchtitan_has_what_its_launchers_set() -> None:
     assert settings(64) == DEFAULT
 
 
+@pytest.mark.parametrize(
+    ("release", "rounds"), [(None, None), ("2.10", None), ("2.9", 256), ("2.2", 256), ("2.1", "none")]
+)
+def test_unsloth_has_what_it_sets_with_a_release_of_pytorch(release: str | None, rounds: int | str | None) -> None:
+    keys = {"pytorch_version": release} if release is not None else {}
+    model = SMALL["model"] | {"family": "llama", "intermediate_size": 1024}  # type: ignore[operator]
+    job = job_of(model=model, runtime="unsloth", gpu="t4", precision="amp-fp16", varied_lengths=True, **keys)
+    if rounds == "none":
+        assert job.allocator == DEFAULT
+        return
+    assert job.allocator is not None
+    assert job.allocator.expandable_segments
+    assert job.allocator.divisions[:1] == (() if rounds is None else (rounds,))
+    assert job_of(model=model, runtime="unsloth", gpu="t4", precision="amp-fp16", **keys).allocator is None
+
+
 @pytest.mark.parametrize("free", ["4 GiB", "6 GiB", "9 GiB"])
 def test_the_largest_micro_batch_is_within_and_the_next_is_not(free: str) -> None:
     keys = {"allocator": "simulate", "activation_checkpointing": "none", "gpu_free": free}

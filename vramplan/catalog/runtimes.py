@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,18 @@ def _words(fields: Fields, name: str) -> tuple[str, ...] | None:
     return None if texts is None else tuple(texts)
 
 
+def _by_release(fields: Fields, name: str) -> tuple[tuple[tuple[int, int], str], ...] | None:
+    """Texts of the form `2.10 WORDS`: what holds before a release, the oldest of them first."""
+    found = []
+    for text in _words(fields, name) or ():
+        match = re.fullmatch(r"(\d+)\.(\d+) (\S+)", text)
+        if match is None:
+            fields.problem(name, f"{shown(text)} is no release with what holds before it", hint="2.10 simulate")
+            return None
+        found.append(((int(match[1]), int(match[2])), match[3]))
+    return tuple(sorted(found))
+
+
 def _only(key: str) -> Read:
     """Reads the words of a key that a runtime has; `none` stands for doing without."""
     if key == "family":
@@ -115,6 +128,7 @@ OF_KEYS: dict[str, Read] = {
 DEFAULTS: dict[str, Read] = {
     **{field: read for field, read in OF_KEYS.items() if field not in _REQUIRED},
     "adapter_chunk_tokens": _count,
+    "allocator_before": _by_release,
 }
 """What a job has of a runtime where it says nothing; `job/runtime.py` says how each is taken."""
 

@@ -74,7 +74,7 @@ def options_of(words: Words) -> Iterator[CommandOption]:
 
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
-    written = arguments(script.arguments, file, script.empty)
+    written = {**arguments(script.arguments, file, script.empty), **allocator_of(script, file)}
     words, counted = _without_srun(without_container(script.launcher), file)
     given = _counted(arguments([word for word in words if word.text != "-m"], file))
     known = known_counts(given)
@@ -132,6 +132,20 @@ def _may_be_a_file(text: str) -> bool:
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+OF_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables with the settings of the caching allocator, the one that PyTorch asks first before the older one.
+
+Source: c10/core/AllocatorConfig.cpp of PyTorch 2.13, AcceleratorAllocatorConfig::instance.
+"""
+
+
+def allocator_of(script: shell.Script, file: str | None) -> dict[str, Written]:
+    """What a script sets of them, under the name of the variable."""
+    for name in OF_ALLOCATOR:
+        held = script.values.get(name)
+        if held and not shell.unknowns(held[0].text):
+            return {name: Written(held[0].text, file, held[0].line)}
+    return {}
 
 
 def _sees_one(script: shell.Script) -> bool:

@@ -10,9 +10,11 @@ from typing import Any
 from vramplan.catalog.text import read_text
 from vramplan.configs import naming, registry, shell, texts
 from vramplan.configs.catalogue import Catalogue
+from vramplan.configs.command import OF_ALLOCATOR
 from vramplan.configs.sheet import Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
+from vramplan.job.machine.allocator import BadSetting, settings_of
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 
@@ -49,6 +51,20 @@ def read(text: str, file: str, wanted: Wanted) -> ReadJob:
 def nothing_opened(path: str) -> Mapping[str, Written] | None:
     """Of settings that come from no folder: no other file is there."""
     return None
+
+
+def _allocator(sheet: Sheet, meaning: Meaning) -> None:
+    """Take the settings of the caching allocator that a script sets; those that are not modelled are told."""
+    for name in OF_ALLOCATOR:
+        text = sheet.text(name) if sheet.given(name) else None
+        if text is None:
+            continue
+        try:
+            settings_of(text)
+        except BadSetting as error:
+            meaning.note(f"{name}: {error}, and has no effect here")
+            continue
+        meaning.say("allocator", text, name)
 
 
 def job_of(
@@ -91,6 +107,7 @@ def job_of(
     for again in dict.fromkeys(one.again for one in written.values() if one.again is not None):
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
+    _allocator(sheet, meaning)
     _ask_the_caller(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
     counts = {key for told in meaning.job.values() for key in told.of} | meaning.lacking.keys()

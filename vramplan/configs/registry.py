@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from vramplan.configs.command import left_behind
+from vramplan.configs.command import allocator_of, left_behind
 from vramplan.configs.constructed import Beside
 from vramplan.configs.sheet import Launched, Program
 from vramplan.configs.shell import Script, commands_among
@@ -147,9 +147,11 @@ def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
             foreign = foreign or ((name, words[0].line) if of_it else None)
             continue
         for program in map(program_of, MODULES):
-            launched = program.started(words, replace(script, values=values), file)
+            as_there = replace(script, values=values)
+            launched = program.started(words, as_there, file)
             if launched is not None and found is None:
-                found, unread = (program, launched), commands_among(words)
+                around = {**allocator_of(as_there, file), **launched.launcher}
+                found, unread = (program, launched._replace(launcher=around)), commands_among(words)
             elif launched is not None:
                 others[words[0].line] = None
             if launched is not None:

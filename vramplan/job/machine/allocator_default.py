@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.machine.allocator import settings_of
+from vramplan.job.machine.software import version_of
 from vramplan.options.words import DEVICES_PER_NODE
 from vramplan.values.allocator import Settings
 
@@ -20,8 +21,7 @@ def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
         return settings_of(raw.allocator)
     if _devices(resolver) == 1:
         return None
-    key = _key(resolver, runtime)
-    text: str = runtime.defaults[key]
+    key, text = _launched(resolver, runtime)
     note = runtime.notes.get(key)
     why = f"the default of the {runtime.name} runtime" + (f": {note}" if note else "")
     resolver.assume("allocator", text, why)
@@ -29,13 +29,25 @@ def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
 
 
 def launched_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
-    """What the launcher of a runtime that has a default does for so many devices, one of them too."""
-    return settings_of(runtime.defaults[_key(resolver, runtime)])
+    """What the launcher of a runtime that has a default does, or the program itself, on one device too."""
+    return settings_of(_launched(resolver, runtime)[1])
 
 
 def _devices(resolver: Resolver) -> int:
     raw = resolver.raw
     return raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
+
+
+def _launched(resolver: Resolver, runtime: Runtime) -> tuple[str, str]:
+    """The field of the profile that says it, and its words: by the release of PyTorch, where the job names one."""
+    asked = resolver.raw.pytorch_version
+    release = None if asked is None else version_of(asked)
+    before: tuple[tuple[tuple[int, int], str], ...] = runtime.defaults.get("allocator_before", ())
+    older = next((text for since, text in before if release is not None and release < since), None)
+    if older is not None:
+        return "allocator_before", older
+    key = _key(resolver, runtime)
+    return key, runtime.defaults[key]
 
 
 def _key(resolver: Resolver, runtime: Runtime) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.axolotl import adapters, command, computing, devices, rounding
 from vramplan.configs.programs.axolotl.keys import (
+    OF_ALLOCATOR,
     OF_OLD_RELEASES,
     OF_OTHERS,
     RELEASES,
@@ -56,6 +57,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an Axolotl file."""
     meaning.say("runtime", "transformers", "base_model")
+    meaning.say("allocator", sheet.release.defaults[OF_ALLOCATOR], OF_ALLOCATOR)
     name = sheet.text("base_model")
     if name:
         meaning.say("model", adapters.checkpoint_of(name), "base_model")

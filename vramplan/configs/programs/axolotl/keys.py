@@ -29,7 +29,7 @@ UNDERSTOOD = names(
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
     model_type expert_parallel_size qat.weight_dtype qat.activation_dtype qat.group_size qat.quantize_embedding
     qat.fake_quant_after_n_steps rl_adapter_ref_model random_init_weights optim_args.*
-    kd_trainer kd_beta kd_ce_alpha kd_online_topk
+    kd_trainer kd_beta kd_ce_alpha kd_online_topk PYTORCH_ALLOC_CONF
     """
 ) | frozenset(trainer.LAUNCHED)
 
@@ -237,7 +237,23 @@ _SOURCE = "axolotl-ai-cloud/axolotl {}, src/axolotl/utils/schemas/"
 BEFORE_OWN_FSDP2 = "0.11.0"
 """Accelerate makes fp32 of what FSDP2 trains there; from 0.12.0 of 2025-08-08 Axolotl's own function keeps bf16."""
 
+EXPANDABLE, ROUNDED = "expandable_segments:True", "roundup_power2_divisions:16"
+
+OF_ALLOCATOR = "PYTORCH_ALLOC_CONF"
+"""The variable that `axolotl` sets where nobody else has.
+
+With PyTorch 2.2 and later segments are expandable and sizes rounded since e4063d60a of 2024-07-19, whose first release
+is 0.5.0; with 2.9 and later sizes are rounded no more since e41237087 of 2026-03-24 (0.16.0). 0.18.0 asks for PyTorch
+2.11, and 0.11.0 was built with 2.6 and 2.7.
+Source: axolotl-ai-cloud/axolotl, src/axolotl/utils/__init__.py, set_pytorch_cuda_alloc_conf; .github/workflows.
+"""
+
 RELEASES = (
-    ProgramRelease("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS),
-    ProgramRelease(BEFORE_OWN_FSDP2, "2025-07-09", _SOURCE.format(BEFORE_OWN_FSDP2), DEFAULTS),
+    ProgramRelease("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS | {OF_ALLOCATOR: EXPANDABLE}),
+    ProgramRelease(
+        BEFORE_OWN_FSDP2,
+        "2025-07-09",
+        _SOURCE.format(BEFORE_OWN_FSDP2),
+        DEFAULTS | {OF_ALLOCATOR: f"{EXPANDABLE},{ROUNDED}"},
+    ),
 )

@@ -13,9 +13,17 @@ from vramplan.configs.programs import trainer, zero
 from vramplan.configs.programs.megatron.recomputing import whole_blocks
 from vramplan.configs.sheet import Meaning, Sheet
 
+OF_ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
+"""What `llamafactory-cli train` sets on several GPUs, over what a script has, unless OPTIM_TORCH is 0.
+
+Source: launcher.py, launch; since 7c61b351 of 2025-04-14, whose first release is 0.9.3.
+"""
+
 
 def devices(sheet: Sheet, meaning: Meaning) -> None:
     """How many GPUs there are, where the file says it."""
+    if (sheet.devices or 1) > 1 and not any(map(sheet.given, trainer.LAUNCHED)):
+        meaning.say("allocator", EXPANDABLE, OF_ALLOCATOR)
     shared_length = sheet.count("sequence_parallel_size")
     if shared_length and shared_length > 1:
         meaning.say("parallel.context", shared_length, "sequence_parallel_size")
