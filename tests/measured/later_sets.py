@@ -44,7 +44,6 @@ SECOND = Later(
     "runs, too.",
     First(24, 25, 14.1, 25.1),
     {
-        "unsloth-nb-llama-3*": "its output is of 2024, before Unsloth's loss took the head with it: whole logits",
         "fabric-*": "fp32 weights, gradients and moments of a quarter take 27 GB: the source contradicts its own "
         "settings",
         "titan-191-*": "its source reports these 16 GB as a regression of FSDP2 with tensor parallelism, mended since",

@@ -35,7 +35,7 @@ ONLY_OF = {"adapter": "adapter.kind", "sharding": "parallel.sharding", "quantize
 
 
 _REQUIRED = ("optimizer_implementation", "loss", "gradients")
-LOSSES = ("causal-lm-fp32", "causal-lm")
+LOSSES = ("causal-lm-fp32", "causal-lm", "causal-lm-in-place")
 GRADIENTS = ("set-to-none", "persistent")
 EMBEDDING_STATES = ("as-others", "fp32")
 PLAIN = "pytorch"  # the engine of a profile that names none and is called like none: a loop around any model

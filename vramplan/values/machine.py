@@ -81,7 +81,7 @@ class Runtime(NamedTuple):
     name: str
     title: str
     optimizer_implementation: str  # of Adam and AdamW, where the job leaves it open
-    loss: str  # "causal-lm-fp32": the causal loss upcasts the logits | "causal-lm": it does not
+    loss: str  # "causal-lm-fp32": the causal loss upcasts the logits | "causal-lm": it does not | "causal-lm-in-place"
     gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
     context_bytes: int  # CUDA context and modules, outside the allocator
     context_by_architecture: Mapping[str, int] = MappingProxyType({})

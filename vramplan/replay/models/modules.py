@@ -40,6 +40,7 @@ GELU, GELU_NORMS = "gelu", "gelu-norms"  # what llm.c computes again in each blo
 
 CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
 CAUSAL_LM = "causal-lm"  # the same without that cast
+IN_PLACE = "causal-lm-in-place"  # the same by a kernel that makes the gradient of the logits where they are
 FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
 HALF_LOGITS = "half-logits"  # of code of one's own, which casts nothing
 LOGITS = "logits"  # no loss: the caller makes it of the logits

@@ -16,6 +16,7 @@ from vramplan.replay.models.modules import (
     HALF_LOGITS,
     HIDDEN,
     HIDDEN_AND_LAST,
+    IN_PLACE,
     LOGITS,
     SCORES,
     SMOOTHED,
@@ -33,6 +34,7 @@ from vramplan.replay.observers import Teacher
 from vramplan.replay.operators.elementwise import add, add_in_place, add_scalar, div_by, mul_scalar
 from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
+from vramplan.replay.operators.in_place_loss import in_place_cross_entropy
 from vramplan.replay.operators.log_probabilities import ENTROPY, MEAN, TOP
 from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
 from vramplan.replay.techniques.preference import fused_lm_head
@@ -86,6 +88,8 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     if loss == CAUSAL_LM:
         logits = as_returned(project(hidden, weight, bias, recipe), recipe)
         return Output(causal_lm_loss(logits, labels, recipe), logits)
+    if loss == IN_PLACE:
+        return in_place_loss(as_returned(project(hidden, weight, bias, recipe), recipe), labels)
     if loss == LOGITS:
         return Output(None, as_returned(project(hidden, weight, bias, recipe), recipe))
     if loss == HIDDEN:
@@ -108,6 +112,19 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         return shifted_loss(hidden, weight, bias, labels, recipe)
     hidden = hidden.tape.leave_graph(hidden)
     return chunked_loss(hidden, weight, bias, labels, recipe)
+
+
+def in_place_loss(logits: Tensor, labels: Tensor) -> Output:
+    """Unsloth's own loss of whole logits, which Accelerate copies to fp32 as it returns them under autocast.
+
+    Source: unslothai/unsloth, unsloth/models/llama.py, CausalLM_fast_forward; accelerate 1.15, utils/operations.py,
+    ConvertOutputsToFp32, which the Trainer's autocast wraps the model in.
+    """
+    batch, length = labels.shape
+    targets = contiguous(next_tokens(labels))
+    rows = view(logits, (batch * length, logits.shape[-1]))
+    loss = in_place_cross_entropy(rows, view(targets, (batch * length,)))
+    return Output(loss, logits if logits.tape.autocast is None else to(logits, FP32))
 
 
 def shifted_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
