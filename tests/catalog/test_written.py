@@ -98,6 +98,27 @@ def test_a_config_says_how_the_weights_are_quantized(written: dict[str, Any], wo
     assert quantized(result) == (word, word and "lora")
 
 
+@pytest.mark.parametrize(
+    ("skipped", "told"),
+    [(None, None), (["lm_head"], None), (["lm_head", "model.layers.0.mlp", "model.layers.3.self_attn"], "2 modules")],
+)
+def test_layers_that_a_checkpoint_keeps_in_16_bits_are_told(
+    skipped: list[str] | None, told: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    written = {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": skipped}
+    path.write_text(json.dumps({**SMALL, "quantization_config": written}), "utf-8")
+    bases = [one.why for one in fit(model=str(path), gpu="a100-80gb").assumptions if one.key == "quantization"]
+    assert any("stay in 16 bits" in basis for basis in bases) == (told is not None)
+    assert told is None or any(told in basis for basis in bases)
+
+
+def test_a_name_says_that_some_layers_stay_in_16_bits() -> None:
+    name = "unsloth/Llama-3.2-1B-unsloth-bnb-4bit"
+    bases = [one.why for one in fit(model=name, gpu="t4").assumptions if one.key == "quantization"]
+    assert any("some layers of such a checkpoint stay in 16 bits" in basis for basis in bases)
+
+
 def test_the_job_goes_before_the_checkpoint() -> None:
     name = "unsloth/llama-3-8b-bnb-4bit"
     assert quantized(fit(model=name, gpu="a100-80gb", quantization=None)) == (None, None)

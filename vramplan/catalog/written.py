@@ -64,6 +64,9 @@ _NAMES = (
 _SPELLED = {"awq": "awq-int4", "aqlm": "aqlm-int2"}
 _MLX = "mlx-community"
 _DOUBLE = "unsloth"  # unsloth/llama-3-8b-bnb-4bit, config.json: bnb_4bit_use_double_quant true
+_DYNAMIC = "-unsloth-bnb-4bit"  # llm_int8_skip_modules has the layers that Unsloth's dynamic quantization passes over
+_SKIPPED = "llm_int8_skip_modules"
+_IN_16_BITS = "stay in 16 bits, and are counted in 4"
 
 _LINEAR_EXPERTS = "Unsloth's copies have the experts of gpt-oss as linear layers, in 4 bits too"
 """Source: unslothai/unsloth-zoo, temporary_patches/gpt_oss.py, GptOssExpertsBnb4bit; accessed 2026-11-30."""
@@ -87,8 +90,10 @@ def by_name(name: str) -> CheckpointWeights | None:
     if method == "gptq-8bit":
         return CheckpointWeights("int8", f"{said}; GPTQ's 8 bits are counted as those of bitsandbytes")
     if method == "bnb-4bit" and owner == _DOUBLE:
+        dynamic = f"; some layers of such a checkpoint {_IN_16_BITS}" if last.endswith(_DYNAMIC) else ""
         experts = _LINEAR_EXPERTS if last.startswith("gpt-oss-") else ""
-        return CheckpointWeights("nf4-double", f"{said}; {_DOUBLE} writes double quantization", experts=experts)
+        told = f"{said}; {_DOUBLE} writes double quantization{dynamic}"
+        return CheckpointWeights("nf4-double", told, experts=experts)
     return _as_spelled(method, said)
 
 
@@ -103,7 +108,9 @@ def by_config(fields: Fields) -> CheckpointWeights | None:
         if _is_set(inside, "load_in_8bit"):
             return CheckpointWeights("int8", said)
         if _is_set(inside, "load_in_4bit"):
-            return CheckpointWeights("nf4-double" if _is_set(inside, "bnb_4bit_use_double_quant") else "nf4", said)
+            skipped = sum(".layers." in f".{name}" for name in _texts(inside, _SKIPPED))
+            told = f"{said}; {skipped} modules of its blocks {_IN_16_BITS} ({_SKIPPED})" if skipped else said
+            return CheckpointWeights("nf4-double" if _is_set(inside, "bnb_4bit_use_double_quant") else "nf4", told)
     if method in UNTRAINED:
         return _dequantized(method)
     if method == "aqlm":
@@ -137,6 +144,10 @@ def _dequantized(method: str) -> CheckpointWeights:
 
 def _text(fields: Fields, key: str) -> str | None:
     return fields.text(key) if fields.given(key) else None
+
+
+def _texts(fields: Fields, key: str) -> list[str]:
+    return (fields.texts(key) or []) if fields.given(key) else []
 
 
 def _is_set(fields: Fields, key: str) -> bool:
