@@ -139,6 +139,22 @@ SEVENTH = Later(
     "committed in the same way on the same day, after programs had the allocator that they set",
     HEAD_OF_FILE,
     First(27, 9, 14.6, 40.6),
-    {},
+    {
+        "seventh-unsloth-qwen2.5-coder-7b-*": "its texts are cut at 32,768 tokens, and how long those are that it "
+        "trains on is not printed",
+        "seventh-unsloth-lfm2-1.2b-*": "not known; a release of five months later has twice as much in 16 bits alone",
+        "seventh-unsloth-qwen3-4b-qat": "not known",
+        "seventh-unsloth-functiongemma-*": "not known; whole logits of 6,000 tokens would be what is missing, as of "
+        "the other runs of Gemma 3 of 2025",
+        "seventh-unsloth-gemma-3-270m-*": "not known; as of the other runs of Gemma 3",
+        "seventh-unsloth-gemma-4-31b": "its 60 steps hold no batch of 8,192 tokens",
+        "seventh-unsloth-qwen3.5-2b-*": "how many tokens its images have is not printed",
+        "seventh-lab2-*-b": "it evaluates every ten steps",
+        "seventh-lab2-*-c": "it evaluates every ten steps, and the run before it is in the same process",
+        "seventh-bart-*": "its dialogues are cut at 1,024 tokens, and few are as long",
+        "seventh-swift-7b-boft": "PEFT makes it with an extension for CUDA where it finds a compiler, which is not "
+        "counted",
+        "seventh-swift-megatron-30b-*": "its stages, and how unevenly tokens go to experts, are not stated",
+    },
 )
 LATER = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)

@@ -10,6 +10,8 @@ import pytest
 from tests.cli.running import run
 from vramplan import InputError, fit
 from vramplan.job import build_job
+from vramplan.planner.bands import ALONE
+from vramplan.planner.budget import low_of
 from vramplan.planner.reserving import SHARES, lengths_of, records_of
 from vramplan.planner.setups import setup_of
 from vramplan.replay.caching.run import reserve
@@ -38,6 +40,8 @@ def test_the_tensors_are_those_of_the_longest_and_the_cache_has_more() -> None:
     assert varied.peak.low_bytes < one.peak.device_bytes  # what the order of lengths decides
     free_is_free = fit(**BASE, varied_lengths=True, allocator=EXPANDABLE)
     assert free_is_free.peak.reserved_bytes < one.peak.reserved_bytes + logits
+    outside = free_is_free.peak.device_bytes - free_is_free.peak.reserved_bytes
+    assert free_is_free.peak.low_bytes == low_of(free_is_free.peak.allocated_bytes, outside, ALONE)
 
 
 @pytest.mark.closed_form

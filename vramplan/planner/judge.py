@@ -199,8 +199,9 @@ class Judge:
             found = found._replace(high=self.usable_bytes)  # it gives back what is above that
         if reservation is None or not self.job.varied_lengths:
             return found
-        # in which order lengths come decides how much of the cache serves none of them
-        return found._replace(low=low_of(allocated, self.outside_bytes, margin))
+        # in which order lengths come decides how much of the cache serves none of them, and what is allocated has the
+        # margin that the simulation has below
+        return found._replace(low=low_of(allocated, self.outside_bytes, self.simulated_margin))
 
     def lasts(self, strategy: str, schedule: Schedule) -> bool:
         """Whether a simulated run comes through on a device that is smaller by the margin above it.
