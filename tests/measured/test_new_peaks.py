@@ -50,11 +50,17 @@ def test_nine_of_ten_lie_in_ranges_whose_margins_follow_from_them() -> None:
 @pytest.mark.truth
 @pytest.mark.sweep
 @pytest.mark.parametrize("later", LATER, ids=lambda later: later.ordinal)
-def test_of_later_sets_no_fewer_are_held_than_at_first_and_each_cause_is_one_of_a_miss(later: Later) -> None:
-    found = answered(later.file)
-    outside = [one.row.name for one in found if not one.is_held]
-    assert len(found) - len(outside) >= later.first.held
+def test_each_cause_is_one_of_a_miss(later: Later) -> None:
+    outside = [one.row.name for one in answered(later.file) if not one.is_held]
     assert [name for name in later.causes if not any(fnmatchcase(one, name) for one in outside)] == []
+
+
+@pytest.mark.truth
+@pytest.mark.sweep
+def test_of_later_sets_more_are_held_than_at_first() -> None:
+    """Of all together: a mend may lose a run that two errors had held by chance."""
+    today = sum(one.is_held for later in LATER for one in answered(later.file))
+    assert today > sum(later.first.held for later in LATER)
 
 
 @pytest.mark.contract
