@@ -44,6 +44,8 @@ SECOND = Later(
     "runs, too.",
     First(24, 25, 14.1, 25.1),
     {
+        "axolotl-hunyuan-*": "not known; Cut Cross Entropy has a patch for its type at that date (ml-cross-entropy "
+        "c6a32c5), and whole logits of one row would be what is missing",
         "fabric-*": "fp32 weights, gradients and moments of a quarter take 27 GB: the source contradicts its own "
         "settings",
         "titan-191-*": "its source reports these 16 GB as a regression of FSDP2 with tensor parallelism, mended since",
@@ -61,6 +63,8 @@ THIRD = Later(
         "peft-mm-boft": "PEFT makes it with an extension for CUDA where it finds a compiler, which is not counted",
         "ligerhf-gemma-*": "20 steps hold no batch of 512 tokens; weights, gradients and moments in fp32 alone take "
         "34 GB",
+        "unsloth-nb-qwen3-14b-alpaca": "its checkpoint (unsloth-bnb-4bit) keeps some layers in 16 bits: it prints 2.2 "
+        "GiB more when it is loaded",
         "lab4-88m-tf32-checkpointed-b128": "not known: its code is not printed",
     },
 )
@@ -97,6 +101,8 @@ FIFTH = Later(
         "axolotl-glm47-flash-lora-int8": "not known",
         "axolotl-dscoder-*": "the log is written after an evaluation of batches of many lengths, and its bitsandbytes "
         "0.43 keeps more in int8 than what is modelled",
+        "unsloth-nb-qwen2-7b-alpaca": "Unsloth of 2024 kept cosines and sines of 131,072 tokens in each layer, 1.9 GB, "
+        "which no release of today does",
         "unsloth-nb-gemma-3-4b": "its output is of two machines, a T4 without and an RTX 3060 with bf16",
         "titan-aws-*": "not known; two sequences a device, or no checkpoints, would have it",
         "mbridge-qwen3-8b-lora-tp2": "it names no recipe: the rank, what is adapted and the loss are inferred",
