@@ -125,10 +125,8 @@ SIXTH = Later(
         "would be a whole model at loading",
         "sixth-swift-7b-lora-dpo": "its lengths were inferred, up to half of its maximum, and SWIFT has a loss of its "
         "own beside",
-        "sixth-swift-7b-full-dpo-*": "its lengths were inferred, an eighth of its maximum",
         "sixth-swift-0.5b-*": "it is rounded to 2 GB; 1.5 would be written so too",
         "sixth-unsloth-whisper-*": "it evaluates every few steps",
-        "sixth-unsloth-llama-3-8b-ollama": "its 60 steps hold no batch as long as its maximum",
         "sixth-lab21-*": "a report of August has 4.00 GB less at each rank in the same notebook, which it calls an "
         "optimization of Unsloth; what its release of May kept is not known",
         "sixth-xtuner-*": "its embedding and its head are units of their own beside a loss in chunks, which no job "
@@ -157,10 +155,8 @@ SEVENTH = Later(
         "seventh-unsloth-qwen3.5-2b-*": "how many tokens its images have is not printed",
         "seventh-lab2-*-b": "it evaluates every ten steps",
         "seventh-lab2-*-c": "it evaluates every ten steps, and the run before it is in the same process",
-        "seventh-bart-*": "its dialogues are cut at 1,024 tokens, and few are as long",
         "seventh-swift-7b-boft": "PEFT makes it with an extension for CUDA where it finds a compiler, which is not "
         "counted",
-        "seventh-swift-megatron-30b-*": "its stages, and how unevenly tokens go to experts, are not stated",
     },
 )
 LATER = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
