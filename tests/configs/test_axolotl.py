@@ -549,7 +549,12 @@ def test_four_bits_are_those_of_qlora_alone() -> None:
     holds(job(f"{FULL}adapter: qlora\n{lines}", "a.yml"), quantization="nf4-double")
 
 
-def test_the_allocator_is_the_one_that_axolotl_sets() -> None:
-    holds(job(FULL, "a.yml"), allocator="expandable_segments:True")
-    older = "expandable_segments:True,roundup_power2_divisions:16"
-    holds(job(FULL, "a.yml", version="0.11.0"), allocator=older)
+def test_the_settings_of_the_allocator_that_axolotl_makes_are_told() -> None:
+    """They are no setting of the file, so the job has none."""
+    for version, settings in (
+        (None, "expandable_segments:True"),
+        ("0.11.0", "expandable_segments:True,roundup_power2_divisions:16"),
+    ):
+        read = meant(FULL, "a.yml", version=version)
+        assert "allocator" not in read.job
+        assert any(f"--allocator {settings} simulates" in note for note in read.notes)

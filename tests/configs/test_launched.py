@@ -218,7 +218,6 @@ AXOLOTL = "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\noptimizer: a
 FACTORY = "model_name_or_path: gpt2\nstage: sft\ntemplate: default\ncutoff_len: 64\nfinetuning_type: full\nbf16: true\n"
 V1 = "model: Qwen/Qwen3-0.6B\ntrain_dataset: d.yaml\ncutoff_len: 64\ndist_config:\n  name: fsdp2\n"
 SFT = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: own/data\nmax_length: 64\n"
-EXPANDABLE = "expandable_segments:True"
 ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 2\n"
 
 
@@ -228,8 +227,7 @@ ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nf
     ("axolotl train a.yaml --launcher torchrun -- --nproc_per_node 8", {"parallel__data": 8, "micro_batch_size": 1}),
     ("llamafactory-cli train f.yaml cutoff_len=128 use_galore=true", {"sequence_length": 128, "parallel__data": None}),
     ("NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train f.yaml", {"parallel__data": 16, "weight_dtype": "fp32"}),
-    ("CUDA_VISIBLE_DEVICES=0,1,3 llamafactory-cli train f.yaml", {"parallel__data": 3, "allocator": EXPANDABLE}),
-    ("OPTIM_TORCH=0 NPROC_PER_NODE=2 llamafactory-cli train f.yaml", {"parallel__data": 2, "allocator": None}),
+    ("CUDA_VISIBLE_DEVICES=0,1,3 llamafactory-cli train f.yaml", {"parallel__data": 3, "allocator": None}),
     ("CUDA_VISIBLE_DEVICES=0 llamafactory-cli train f.yaml", {"parallel__data": 1, "allocator": None}),
     ("PYTORCH_ALLOC_CONF=max_split_size_mb:64 axolotl train a.yaml", {"allocator": "max_split_size_mb:64"}),
     ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64 trl sft --config s.yaml", {"allocator": "max_split_size_mb:64"}),
@@ -518,8 +516,15 @@ def test_a_variable_of_a_script_is_no_option_of_accelerate(tmp_path: Path) -> No
     assert (found.job["parallel"]["data"], found.job["packing"]) == (2, True)
 
 
+def test_what_llamafactory_sets_on_several_gpus_is_told(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(FACTORY, "utf-8")
+    several, one = (read(tmp_path, f"NPROC_PER_NODE={number} llamafactory-cli train f.yaml").notes for number in (2, 1))
+    told = "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True by itself"
+    assert [any(note.startswith(told) for note in notes) for notes in (several, one)] == [True, False]
+
+
 def test_settings_of_the_allocator_that_are_not_modelled_are_told(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(AXOLOTL, "utf-8")
     found = read(tmp_path, "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync axolotl train a.yaml")
-    assert found.job["allocator"] == EXPANDABLE
+    assert "allocator" not in found.job
     assert any("backend cudaMallocAsync is not modelled" in note for note in found.notes)

@@ -237,6 +237,10 @@ class Meaning:
         if text not in self.notes:
             self.notes.append(text)
 
+    def launched(self, program: str, variable: str, settings: str) -> None:
+        """Tell that a program sets the caching allocator by itself: it is no setting of the files, so no key has it."""
+        self.note(f"{program} sets {variable}={settings} by itself: --allocator {settings} simulates that")
+
     def nested(self) -> dict[str, Any]:
         """The job as keys within keys."""
         result: dict[str, Any] = {}

@@ -57,7 +57,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an Axolotl file."""
     meaning.say("runtime", "transformers", "base_model")
-    meaning.say("allocator", sheet.release.defaults[OF_ALLOCATOR], OF_ALLOCATOR)
+    meaning.launched("axolotl", OF_ALLOCATOR, sheet.release.defaults[OF_ALLOCATOR])
     name = sheet.text("base_model")
     if name:
         meaning.say("model", adapters.checkpoint_of(name), "base_model")

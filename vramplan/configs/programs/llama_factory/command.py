@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.command import Words, assigned, launcher_of, named, names_file, options
-from vramplan.configs.programs.llama_factory.devices import EXPANDABLE, OF_ALLOCATOR
 from vramplan.configs.sheet import Launched
 from vramplan.configs.shell import Script
 from vramplan.configs.written import Written
@@ -52,8 +51,4 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
         if "NPROC_PER_NODE" not in held and seen and re.fullmatch(r"\d+(,\d+)*", seen[0].text):
             number = seen[0].text.count(",") + 1  # it starts as many as it sees
             launcher["launcher.nproc_per_node"] = Written(number, file, seen[0].line)
-        several = any(str(item.value).isdecimal() and int(item.value) > 1 for item in launcher.values())
-        idle = script.values.get("OPTIM_TORCH")
-        if words[at].text in verbs and several and not (idle and idle[0].text in ("0", "false")):
-            launcher[OF_ALLOCATOR] = Written(EXPANDABLE, file, words[at].line)
     return Launched(config, changes, None, launcher)

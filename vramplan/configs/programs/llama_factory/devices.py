@@ -22,8 +22,6 @@ Source: launcher.py, launch; since 7c61b351 of 2025-04-14, whose first release i
 
 def devices(sheet: Sheet, meaning: Meaning) -> None:
     """How many GPUs there are, where the file says it."""
-    if (sheet.devices or 1) > 1 and not any(map(sheet.given, trainer.LAUNCHED)):
-        meaning.say("allocator", EXPANDABLE, OF_ALLOCATOR)
     shared_length = sheet.count("sequence_parallel_size")
     if shared_length and shared_length > 1:
         meaning.say("parallel.context", shared_length, "sequence_parallel_size")
@@ -32,6 +30,8 @@ def devices(sheet: Sheet, meaning: Meaning) -> None:
     sheet.text("sequence_parallel_mode")
     workers = sheet.count("ray_num_workers")  # one GPU each (train/tuner.py)
     started = trainer.devices(sheet) or workers
+    if (started or sheet.devices or 1) > 1:
+        meaning.launched("llamafactory-cli", OF_ALLOCATOR, EXPANDABLE)
     if started:
         told = [meaning.job.get(f"parallel.{name}") for name in ("tensor", "pipeline", "context")]
         shared = math.prod(one.value for one in told if one is not None)
