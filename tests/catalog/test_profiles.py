@@ -378,3 +378,12 @@ def test_each_name_and_alias_is_that_of_its_profile(kind: locate.Kind) -> None:
     """No alias belongs to two profiles, and none is the name of another."""
     for stem, aliases in locate.aliases_by_name(kind, ()).items():
         assert {locate.shipped_called(kind, name) for name in (stem, *aliases)} == {stem}
+
+
+def test_no_name_of_a_gpu_begins_with_that_of_a_model() -> None:
+    """So a word that names a model is whole, and no GPU is looked for that begins with it."""
+    of_models, of_gpus = (
+        {locate.slug(name) for stem, aliases in locate.aliases_by_name(kind, ()).items() for name in (stem, *aliases)}
+        for kind in ("models", "gpus")
+    )
+    assert not [gpu for gpu in of_gpus if any(gpu.startswith(f"{model}-") for model in of_models)]

@@ -14,7 +14,8 @@ from vramplan.options.flags import quoted
 
 def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[int, str]:
     """How many of the words behind belong to the name that begins with the word, and that name."""
-    is_whole = is_model_named or shipped_called("models", word) is not None
+    if not is_model_named and shipped_called("models", word) is not None:  # no GPU's name begins with a model's
+        return 0, word
     if word.isdecimal() and is_model_named and shipped_called("gpus", word) is None:  # `8 h100`, `8 x h100`
         start = int(behind[:1] != [] and behind[0].lower() in TIMES)
         for count in range(len(behind), start, -1):
@@ -27,7 +28,7 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
         if WordsReader.names_a_gpu(gpu, behind=is_model_named) or (is_model_named and out_of("gpus", gpu) is not None):
             return count, gpu
         model = "-".join(words)
-        if not is_whole and shipped_called("models", model) is not None:
+        if not is_model_named and shipped_called("models", model) is not None:
             return count, model
     return 0, word
 
