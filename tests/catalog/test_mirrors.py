@@ -196,3 +196,10 @@ def test_the_base_that_a_name_begins_with_is_named_and_not_taken(repository: str
     assert begun_from(repository) == base
     with pytest.raises(InputError):
         find_model(repository)
+
+
+def test_embedding_models_over_mpnet_have_no_logits() -> None:
+    """They are copies for comparing texts, and no names of MPNet itself."""
+    for name in ("all-mpnet-base-v2", "sentence-transformers/multi-qa-mpnet-base-dot-v1"):
+        assert Catalog().is_of_texts(name, Catalog().model(name)[1]), name
+    assert not Catalog().is_of_texts("mpnet-base", Catalog().model("mpnet-base")[1])
