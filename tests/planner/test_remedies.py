@@ -209,7 +209,8 @@ def test_two_changes_that_train_the_same_stand_before_one_that_does_not() -> Non
         "parallel": {"data": 32, "sharding": "fsdp"},
     }
     first, *others = answered(keys, (), enough=3).remedies or ()
-    assert (first.verdict, dict(first.change)) == ("fits", {"loss": "fused", "parallel": {"no_sync": False}})
+    offload = ("parameters", "gradients", "optimizer")
+    assert (first.verdict, dict(first.change)) == ("fits", {"parallel": {"no_sync": False}, "offload": offload})
     assert "training" in {one.costs for one in others}
     verify_one(keys, fit(**keys), first)
 
