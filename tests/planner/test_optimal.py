@@ -91,9 +91,16 @@ ONE_LINEAR = setup(linear(1, **SMALL), sequence_length=1, optimizer_implementati
 TWO_LINEAR = setup(linear(2, **SMALL), sequence_length=1, attention="efficient", optimizer_implementation="foreach")
 
 
+ONE_RELATIVE = setup(
+    model("deberta-v2", layers=1, position_span=8), sequence_length=32, attention="eager", precision="pure-bf16"
+)
+"""The gradient of the relative positions is there from the last block on, which is the first one too."""
+
+
 @pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=18)
 @given(st.data())
+@example(Drawn(ONE_RELATIVE, 7, ()))
 @example(Drawn(ONE_LINEAR, 1, ((0, 0),)))
 @example(Drawn(TWO_LINEAR, 1, ()))
 @example(Drawn(ONE_BLOCK, 1, ()))

@@ -45,6 +45,7 @@ class FoundBefore(NamedTuple):
 
 STORED, SINGLE, LONG = "stored", "single", "long"  # pieces: a stored block, a checkpoint of one block or of several
 NOTHING = FoundBefore(False, frozenset())
+OUTSIDE = (0, 0)  # of all units, where a record says what is computed again in which
 
 
 ON_A_LINE = (4, 8)  # blocks of the segments from which those of others are told; shorter ones are replayed
@@ -99,6 +100,9 @@ class ProbedSizes:
         end = static + whole.net_bytes(batch, ("forward", "backward"))
         stored = self._probe(Segment(1, self._units, False))
         inner = _plain(stored.units)
+        # a gradient that all blocks add to, as that of DeBERTa's relative positions, is there from the last one on
+        added_to = len(set(kinds)) == 1 and stored.units[-1].backward_net > inner.backward_net
+        self._waits = waits = waits or added_to
         self._gradient = inner.forward_net + inner.leaving + inner.backward_net
         self.held_bytes = end - outside.after_net - self._gradient * self.blocks
         self.floor_bytes = max(static + outside.before_top, end - outside.after_net + outside.after_top, peaks["step"])
@@ -281,7 +285,9 @@ class ProbedSizes:
             record = self._replay(segments)
             units, outside = take_apart(record, self._batch)
             numbers = [record.numbers[unit][0] for unit in units_of(record)]
-            found = self._probes[segments] = Probe(units, outside, record.flops["recompute"], numbers)
+            # Wav2Vec2's convolutions are computed again too where each block is a checkpoint: they are in no unit
+            again = record.flops["recompute"] - record.recomputed.get(OUTSIDE, 0)
+            found = self._probes[segments] = Probe(units, outside, again, numbers)
         return found
 
 
