@@ -41,6 +41,8 @@ else:
                 values[places[name]] = value
             return tuple.__new__(type(self), values)
 
+        __replace__ = _replace  # copy.replace, since Python 3.13
+
         def _asdict(self):
             return dict(zip(self._fields, self, strict=True))
 
