@@ -70,7 +70,7 @@ def test_whatever_ran_out_of_memory_is_not_said_to_fit_and_the_others_are() -> N
     verdicts = [(job.case["measured"]["outcome"], result.verdict) for job, result, *_ in all_cases()]
     assert [verdict for outcome, verdict in verdicts if outcome == "oom" and verdict == FITS] == []
     assert [verdict for outcome, verdict in verdicts if outcome == "fits" and verdict == DOES_NOT_FIT] == []
-    assert sum(verdict == TIGHT for _, verdict in verdicts) <= 3
+    assert sum(verdict == TIGHT for _, verdict in verdicts) <= 5  # three while ranges ended 13 % above, and not 16 %
 
 
 @pytest.mark.sweep
