@@ -85,8 +85,8 @@ NOT_A_DECODER = {
     "linear_num_key_heads": HYBRID,
     "linear_attn_config": HYBRID,
     "conv_L_cache": HYBRID,
-    "hidden_size_per_layer_input": "Gemma 3n and Gemma 4 are modelled, whose text is gemma3n_text and gemma4_text",
-    "protein_encoder_config": "of models of proteins ESM-2 is modelled",
+    "hidden_size_per_layer_input": "vramplan.catalog.scope:LATER_GEMMA",
+    "protein_encoder_config": "vramplan.catalog.scope:PROTEINS",
 }
 """Keys of models that are something else, whose language model's keys would not say what is trained; and what can be
 asked in their place."""
@@ -132,7 +132,7 @@ class Generic:
         if other is not None:
             sign, instead = other
             message = f"{shown(self.model_type)} is not modelled, and {sign} says that it is no plain decoder"
-            fields.refuse("model_type", message, hint=imported(instead) if ":" in instead[:40] else instead)
+            fields.refuse("model_type", message, hint=imported(instead))
             return {}, ()
         found = {key: self._count(names) for key, names in {**NEEDED, **OTHERS}.items()}
         for key in NEEDED:

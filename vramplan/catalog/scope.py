@@ -53,6 +53,8 @@ PAIR = (
     "of encoder-decoders T5, mT5, BART, mBART, M2M100, PEGASUS, Marian and Whisper are modelled: ask about one of the "
     "same sizes, as t5-base"
 )
+LATER_GEMMA = "Gemma 3n and Gemma 4 are modelled, whose text is gemma3n_text and gemma4_text"
+PROTEINS = "of models of proteins ESM-2 is modelled"
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
 
 MODELS = (
