@@ -111,6 +111,23 @@ def test_what_is_no_word_around_a_name_stays() -> None:
             ("tinyllama", "h100", "--use_galore", "--galore_rank", "64", "--micro-batch", "1"),
             ("tinyllama", "h100", "--optimizer", "galore-adamw:64", "--micro-batch", "1"),
         ),
+        (
+            ("tinyllama", "h100", "--optimizer", "apollo-mini", *PLAIN[2:]),
+            ("tinyllama", "h100", "--optimizer", "apollo-adamw:1", *PLAIN[2:]),
+        ),
+        (
+            ("tinyllama", "h100", "--optimizer", "galore-8bit", *PLAIN[2:]),
+            ("tinyllama", "h100", "--optimizer", "galore-adamw-8bit:128", *PLAIN[2:]),
+        ),
+        (
+            ("tinyllama", "h100", "--liger_kernels", "rms_norm,swiglu", *PLAIN[2:]),
+            ("tinyllama", "h100", "--liger-kernels", "rms-norm,glu", *PLAIN[2:]),
+        ),
+        ((*PLAIN, "--qlora", "--bnb-version", "0.43.0"), (*PLAIN, "--qlora", "--bitsandbytes", "0.43.0")),
+        (
+            ("tinyllama", "h100", "--use-badam", *PLAIN[2:]),
+            ("tinyllama", "h100", "--trained-blocks", "badam", *PLAIN[2:]),
+        ),
         (("bert-base", "v100", "--num_labels", "3"), ("bert-base", "v100", "--loss", "classification")),
         (("bert-base", "v100", "--mlm", "--mlm_probability", "0.15"), ("bert-base", "v100")),
         (
@@ -177,6 +194,11 @@ def test_targets_behind_one_another_are_one_list() -> None:
         (("fit", "accelerate", "estimate-memory", "gpt2", "-g", "t4"), "did you mean vramplan fit gpt2 -g t4?"),
         (("fit", "gpt2", "2x 3090 nvlink"), "leave NVLink out"),
         (("fit", "gpt2", "v100", "--distill"), "--teacher MODEL"),
+        (("fit", "gpt2", "v100", "--tokens", "compute-optimal"), "--compute-optimal"),
+        (
+            ("fit", "tinyllama", "2xh100", "--fsdp", "--context", "2", "--context-communication", "ulysses"),
+            "exchanging heads is DeepSpeed's: --sharding zero3 --context N",
+        ),
         (("fit", "gpt2", "v100", "--gradient_checkpointing_kwargs", "{use_reentrant}"), "No such option"),
     ],
 )

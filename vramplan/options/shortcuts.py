@@ -104,6 +104,7 @@ SHORTCUTS = (
         ("--loss", "fused", "--liger-kernels", ",".join(LIGER_KERNELS)),
         MODEL,
     ),
+    _switch(("--badam", "--use-badam"), ("--trained-blocks", "badam"), TUNING),
     Shortcut(
         ("--fsdp",),
         ("--sharding", "{}"),

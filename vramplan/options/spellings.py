@@ -180,12 +180,16 @@ OPTIMIZERS = {
         )
         for word, spellings in (
             ("galore-adamw", ("galore-adamw", "galore", "galore-adamw-layerwise")),
-            ("galore-adamw-8bit", ("galore-adamw-8bit", "galore-adamw-8bit-layerwise")),
+            ("galore-adamw-8bit", ("galore-adamw-8bit", "galore-adamw-8bit-layerwise", "galore-8bit")),
             ("galore-adafactor", ("galore-adafactor",)),
             ("apollo-adamw", ("apollo-adamw", "apollo", "apollo-adamw-layerwise")),
         )
         for spelling in spellings
     },
+    **dict.fromkeys(
+        ("apollo-mini", "apollo-adamw-mini"),
+        SpellingMeaning("apollo-adamw:1", note="APOLLO-Mini is APOLLO of rank 1, whose one scale is of a whole tensor"),
+    ),
 }
 """Names of `optim` in Hugging Face's TrainingArguments, and of the classes of bitsandbytes."""
 
@@ -356,6 +360,19 @@ SHARDINGS = {
 }
 """Stages of DeepSpeed, and strategies of FSDP as torch and accelerate name them."""
 
+CONTEXT_COMMUNICATIONS = {
+    **_all("ring", "p2p", "ring-attention", "alltoall"),
+    **_all("all-gather", "allgather"),
+}
+"""Of Megatron's `cp_comm_type`, and of torch's context parallelism, whose ring is `alltoall`."""
+
+LIGER_KERNELS = {
+    **_all("rms-norm", "rmsnorm", "norm"),
+    **_all("glu", "swiglu", "geglu", "glu-activation"),
+    **_all("rope", "rotary"),
+}
+"""Switches of Liger's `apply_liger_kernel_to_*`, and of Axolotl's plugin."""
+
 UNPACKED = "nf4, int8 or gptq-int4; weights of other libraries are packed otherwise, and not modelled"
 OPEN = {
     "hybrid-shard": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
@@ -386,6 +403,10 @@ OPEN = {
     **dict.fromkeys(("mxfp4", "fp8-weights"), "leave it out: such a checkpoint is trained dequantized, in 16 bits"),
     **dict.fromkeys(
         ("dp", "data-parallel", "dataparallel"), "ddp, a process for each GPU; torch.nn.DataParallel is not modelled"
+    ),
+    **dict.fromkeys(
+        ("ulysses", "a2a"),
+        "exchanging heads is DeepSpeed's: --sharding zero3 --context N; under other programs it is not modelled",
     ),
     "zero-infinity": "zero3, with --offload optimizer,parameters",
     **dict.fromkeys(("zero++", "zeropp", "zero-plus-plus"), "zero3; what ZeRO++ adds to it is not modelled"),

@@ -176,14 +176,14 @@ def _allocator(raw: RawJob, fields: Fields) -> str | None:
     return read_allocator(fields)
 
 
-def _counted(key: str, what: str) -> Callable[[RawJob, Fields], int | None]:
+def _counted(key: str, what: str, also: str = "") -> Callable[[RawJob, Fields], int | None]:
     """Reads a count as texts write it, `2.8B`, or as a number."""
 
     def read_count(raw: RawJob, fields: Fields) -> int | None:
         text = fields.text(key)
         count = None if text is None else parameter_count(text)
         if text is not None and count is None:
-            fields.problem(key, f"{shown(text)} is no count of {what}", hint="2.8B, 2.8e9 or 2800000000")
+            fields.problem(key, f"{shown(text)} is no count of {what}", hint=f"2.8B, 2.8e9 or 2800000000{also}")
         return count
 
     return read_count
@@ -342,7 +342,7 @@ OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "gpu_free": _gpu_free,
     "allocator": _allocator,
     "trainable_parameters": _counted("trainable_parameters", "parameters"),
-    "tokens": _counted("tokens", "tokens"),
+    "tokens": _counted("tokens", "tokens", "; 20 for each parameter is compute_optimal (--compute-optimal)"),
     "samples": _counted("samples", "samples"),
     "parallel.node_bandwidth": _node_bandwidth,
 }

@@ -131,6 +131,7 @@ PARALLEL_ROWS = (
         WORD,
         "With --context: how devices get the keys and values of the others.",
         words=("ring", "all-gather"),
+        spellings=spellings.CONTEXT_COMMUNICATIONS,
         usual="`ring` under megatron, `all-gather` under [torchtitan](torchtitan.md#context-parallelism)",
         slot="",
         metavar="HOW",

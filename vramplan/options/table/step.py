@@ -353,6 +353,7 @@ FORWARD_ROWS = (
         TEXTS,
         "Liger's kernels in place of the model's own norms, gated activations and rotary positions.",
         words=words.LIGER_KERNELS,
+        spellings=spellings.LIGER_KERNELS,
         default=(),
         absent=(),
         note="[Modelled](losses.md#ligers-other-kernels) for the model types named there. Its loss is `loss: fused`.",

@@ -252,6 +252,7 @@ TRAINED_ROWS = (
         usual="the runtime's, else 0.50.2",
         note="From 0.41.1 to 0.50.2, with `int8` from 0.49.2; [what differs](adapters.md#releases-of-bitsandbytes).",
         metavar="VERSION",
+        also=("--bitsandbytes-version", "--bnb-version"),
         profile=("bitsandbytes",),
         section=TRAINED,
     ),
