@@ -252,6 +252,17 @@ def _left_out() -> Iterator[str]:
     yield from _sets_left_out()
 
 
+def in_one_line() -> str:
+    """How the sets were met when they were new, for the README."""
+    held, count = FIRST["held"] + sum(one.first.held for one in LATER), COUNT + sum(one.count for one in LATER)
+    errors = [FIRST["error"], *(one.first.error for one in LATER)]
+    return (
+        f"Runs that nobody here had seen are harder: of {count} published peaks that were written down before any of "
+        f"them was predicted, {100 * held / count:.0f} % lay in their ranges at first, with median errors of "
+        f"{min(errors):.0f} to {max(errors):.0f} % by set"
+    )
+
+
 def _is_held(one: Answered) -> bool:
     return one.is_held
 

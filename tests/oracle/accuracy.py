@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 
-from tests.measured import own
+from tests.measured import new_peaks, own
 from tests.measured import page as measured
 from tests.oracle.compare import COMPILED, FIGURES, FILES, Row, rows
 
@@ -205,7 +205,10 @@ def totals(text: str) -> tuple[int, int]:
 
 def readme() -> str:
     """README.md with the line about accuracy as it should be."""
-    line = f"{measured.in_one_line()}; {own.in_one_line()} ([all figures](docs/accuracy.md))."
+    line = (
+        f"{measured.in_one_line()}; {own.in_one_line()} ([all figures](docs/accuracy.md)). "
+        f"{new_peaks.in_one_line()} ([sources that were new](docs/accuracy-new.md))."
+    )
     return re.sub(r"^On \d+ published runs.*$", lambda _: line, README.read_text("utf-8"), flags=re.MULTILINE)
 
 

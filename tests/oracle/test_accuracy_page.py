@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.measured import new_peaks
 from tests.measured import page as measured
 from tests.oracle.accuracy import (
     CLOSING,
@@ -70,6 +71,7 @@ def test_the_page_has_every_file_in_order() -> None:
 def test_the_first_page_is_current_and_what_readme_says_of_published_runs() -> None:
     assert PAGE.read_text("utf-8") == page(PAGE_OF_TRACES.read_text("utf-8")), STALE
     assert f"\n{measured.in_one_line()}; " in README.read_text("utf-8"), STALE
+    assert f"). {new_peaks.in_one_line()} (" in README.read_text("utf-8"), STALE
 
 
 @pytest.mark.sweep
