@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.configs.meant import holds
+from vramplan.cli.runs.configs import keys_of
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
@@ -521,6 +522,16 @@ def test_what_llamafactory_sets_on_several_gpus_is_told(tmp_path: Path) -> None:
     several, one = (read(tmp_path, f"NPROC_PER_NODE={number} llamafactory-cli train f.yaml").notes for number in (2, 1))
     told = "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True by itself"
     assert [any(note.startswith(told) for note in notes) for notes in (several, one)] == [True, False]
+
+
+def test_an_answer_about_a_file_has_what_its_program_sets_of_the_allocator(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(AXOLOTL, "utf-8")
+    found = read_files([str(tmp_path / "a.yaml")], Wanted())
+    assert "allocator" not in found.job
+    assert keys_of(found, {"gpu": "v100"})["allocator"] == "auto,expandable_segments:True"
+    assert keys_of(found, {"gpu": "v100", "allocator": "simulate"})["allocator"] == "simulate"
+    own = read(tmp_path, "PYTORCH_ALLOC_CONF=max_split_size_mb:64 axolotl train a.yaml")
+    assert keys_of(own, {"gpu": "v100"})["allocator"] == "max_split_size_mb:64"
 
 
 def test_settings_of_the_allocator_that_are_not_modelled_are_told(tmp_path: Path) -> None:

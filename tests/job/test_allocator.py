@@ -71,6 +71,8 @@ def test_what_pytorch_reads_is_read(text: str, settings: Settings | None) -> Non
     ("text", "message"),
     [
         ("simulat", "did you mean simulate"),
+        ("auto,simulate", "write auto,name:value, or auto alone"),
+        ("auto,expandable_segment:True", "did you mean expandable_segments?"),
         ("expandable_segment:True", "did you mean expandable_segments?"),
         ("expandable_segments:true", "True or False"),
         ("expandable_segments", "no way to look at the allocator"),
@@ -93,6 +95,17 @@ def test_the_allocator_is_estimated_unless_a_job_says_otherwise() -> None:
     result = answered()
     assert result.job["allocator"] == "estimate"
     assert result.allocator is None
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [(None, DEFAULT), ("auto", DEFAULT), ("auto, expandable_segments:True", Settings(expandable_segments=True))],
+)
+def test_what_is_left_open_has_settings_should_it_be_simulated(text: str | None, settings: Settings) -> None:
+    job = job_of(allocator=text)
+    assert (job.allocator, job.allocator_offered) == (None, settings)
+    varied = job_of(allocator=text, varied_lengths=True)  # which are simulated without being asked for
+    assert (varied.allocator, varied.allocator_offered) == (settings, None)
 
 
 @pytest.mark.parametrize("text", ["simulate", "expandable_segments:True", "max_split_size_mb:64"])

@@ -43,10 +43,20 @@ def test_a_short_iteration_is_answered_as_with_a_simulated_allocator(keys: dict[
     assert taken.value == "simulate"
 
 
+def test_what_is_simulated_by_itself_has_the_settings_of_its_program() -> None:
+    keys = {**SMALL, "micro_batch_size": 4, "gradient_accumulation_steps": 1, "activation_checkpointing": "full"}
+    offered, asked = (fit(**keys, allocator=f"{how}expandable_segments:True") for how in ("auto,", ""))
+    assert offered.allocator is not None
+    assert offered.allocator == asked.allocator
+    assert (offered.verdict, offered.peak) == (asked.verdict, asked.peak)
+    assert offered.peak.reserved_bytes < fit(**keys).peak.reserved_bytes
+
+
 @pytest.mark.parametrize(
     "keys",
     [
         {"model": "gpt2-xl", "gpu": "v100"},  # a long iteration
+        {"model": "gpt2-xl", "gpu": "v100", "allocator": "auto,expandable_segments:True"},
         SMALL | {"micro_batch_size": 512},  # tensors alone are too much
         SMALL | {"allocator": "estimate"},
         {"model": "gpt2-124m", "gpu": "a100", "runtime": "llm.c"},  # which has no caching allocator

@@ -373,6 +373,7 @@ def merged(read: Sequence[ReadJob], files: Sequence[str]) -> ReadJob:
         not_understood=tuple(source for one in read for source in one.not_understood),
         notes=tuple(dict.fromkeys([*notes, *(note for one in read for note in one.notes)])),
         points_to={key: path for one in read for key, path in one.points_to.items()},
+        allocator=next((one.allocator for one in reversed(read) if one.allocator is not None), None),
     )
 
 

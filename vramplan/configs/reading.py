@@ -145,6 +145,7 @@ def job_of(
         not_understood=tuple(_source(sheet, problem.key or "") for problem in strange),
         notes=tuple(shell.shown(note) for note in meaning.notes),
         points_to={key: shell.shown(path) for key, path in meaning.pointed.items()},
+        allocator=meaning.allocator,
     )
 
 

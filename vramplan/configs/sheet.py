@@ -218,6 +218,7 @@ class Meaning:
     notes: list[str] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
     pointed: dict[str, str] = field(default_factory=dict)
+    allocator: str | None = None  # what the program sets of it by itself
 
     def say(self, key: str, value: Any, *of: str) -> None:
         """The job has `value` under `key`, because of the settings `of`."""
@@ -238,8 +239,10 @@ class Meaning:
             self.notes.append(text)
 
     def launched(self, program: str, variable: str, settings: str) -> None:
-        """Tell that a program sets the caching allocator by itself: it is no setting of the files, so no key has it."""
-        self.note(f"{program} sets {variable}={settings} by itself: --allocator {settings} simulates that")
+        """Tell how a program sets the caching allocator by itself: it is no setting of the files, so no key has it."""
+        self.allocator = settings
+        told = f"which the allocator has where it is simulated; --allocator {settings} always simulates it"
+        self.note(f"{program} sets {variable}={settings} by itself, {told}")
 
     def nested(self) -> dict[str, Any]:
         """The job as keys within keys."""

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from vramplan.job.losses.loss import smoothed as smoothed
     from vramplan.job.machine.allocator import text_of as text_of
     from vramplan.job.machine.allocator_default import launched_allocator as launched_allocator
+    from vramplan.job.machine.allocator_default import offered_allocator as offered_allocator
     from vramplan.job.machine.allocator_default import resolve_allocator as resolve_allocator
     from vramplan.job.machine.free import check_free as check_free
     from vramplan.job.machine.machines import in_its_machine as in_its_machine
@@ -91,7 +92,7 @@ MODULES = {
         "refuse_lacking",
         "refuse_words",
     ),
-    "vramplan.job.machine.allocator_default": ("launched_allocator", "resolve_allocator"),
+    "vramplan.job.machine.allocator_default": ("launched_allocator", "offered_allocator", "resolve_allocator"),
     "vramplan.job.trained.bitsandbytes": ("check_bitsandbytes",),
     "vramplan.job.trained.qat": ("qat_of",),
     "vramplan.job.trained.quantized": ("as_written", "check_quantized_experts"),

@@ -440,9 +440,9 @@ class _ReplayResolver(Resolver):
         return self._offered_allocator(runtime) if found is None and self.raw.varied_lengths else found
 
     def _offered_allocator(self, runtime: Runtime) -> Settings | None:
-        """The settings of a run whose job says nothing of them; None: it says something."""
+        """The settings of a run whose job leaves open how they are looked at; None: it does not."""
         if self.raw.allocator is not None:
-            return None
+            return on_demand.offered_allocator(self.raw.allocator)
         return on_demand.launched_allocator(self, runtime) if "allocator" in runtime.defaults else DEFAULT
 
     def _checked(self, job: ResolvedJob) -> ResolvedJob | None:

@@ -56,3 +56,6 @@ class ReadJob(NamedTuple):
     notes: tuple[str, ...]
     points_to: Mapping[str, str]
     """Settings that name another file."""
+
+    allocator: str | None = None
+    """What the program sets of the caching allocator by itself, in the words of PYTORCH_ALLOC_CONF."""

@@ -28,6 +28,7 @@ from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
 from vramplan.job.given.keyed import root_of
 from vramplan.job.lookup import Catalog
+from vramplan.job.machine.allocator import offer
 from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
@@ -276,6 +277,8 @@ def keys_of(read: ReadJob, over: dict[str, Any], *, assumes: bool = False) -> di
     for key in meaningless(of_files, typed):
         group, _, name = key.rpartition(".")
         (keys[group] if group else keys).pop(name, None)
+    if read.allocator is not None and "allocator" not in {**of_files, **typed}:
+        keys["allocator"] = offer(read.allocator)
     keys = {key: value for key, value in keys.items() if value or not is_group(key, value)}
     given = flat(keys)
     given |= {key: None for key, value in flat(over).items() if value is None}  # taken away is said too

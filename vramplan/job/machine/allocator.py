@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
 
 ESTIMATE, SIMULATE = "estimate", "simulate"
+AUTO = "auto"  # as without the key; settings behind it are those of the run, should it be simulated
 INTERVALS = 16  # of roundup_power2_divisions: from 1 MiB to 32 GiB, each a power of two
 MIB = 2**20
 
@@ -45,6 +46,8 @@ def read_allocator(fields: Fields) -> str | None:
     text = fields.text("allocator")
     if text is None:
         return None
+    if text == AUTO:
+        return None
     try:
         settings_of(text)
     except BadSetting as error:
@@ -53,10 +56,27 @@ def read_allocator(fields: Fields) -> str | None:
     return text
 
 
+def offer(settings: str) -> str:
+    """The text that leaves open whether the allocator is simulated, and gives it these settings if it is."""
+    return f"{AUTO},{settings}"
+
+
+def is_offer(text: str) -> bool:
+    """Whether a text leaves open whether the allocator is simulated."""
+    return text.partition(",")[0].strip() == AUTO
+
+
 def settings_of(text: str) -> Settings | None:
-    """The settings that a text stands for; None: the allocator is estimated. Raises BadSetting."""
+    """The settings that a text stands for; None: the allocator is estimated. Raises BadSetting.
+
+    Those of an offer are what it has if it is simulated.
+    """
     if text == ESTIMATE:
         return None
+    if is_offer(text):
+        text = text.partition(",")[2]
+        if ":" not in text:
+            raise BadSetting(f"{text.strip()!r} is no setting", f"write {AUTO},name:value, or {AUTO} alone")
     if text == SIMULATE:
         return DEFAULT
     found = DEFAULT
@@ -91,7 +111,7 @@ def text_of(settings: Settings | None) -> str:
 def _pairs(text: str) -> list[tuple[str, str]]:
     compact = re.sub(r"\s", "", text)
     if ":" not in compact:
-        known = (ESTIMATE, SIMULATE)
+        known = (AUTO, ESTIMATE, SIMULATE)
         hint = near_matches(compact, known) or f"known: {', '.join(known)}, or settings of PYTORCH_ALLOC_CONF"
         raise BadSetting(f"{text!r} is no way to look at the allocator", hint)
     found = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job.machine.allocator import settings_of
+from vramplan.job.machine.allocator import is_offer, settings_of
 from vramplan.job.machine.software import version_of
 from vramplan.options.words import DEVICES_PER_NODE
 from vramplan.values.allocator import Settings
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
-    """What the job says, else what the launcher of its runtime does for so many devices."""
+    """What the job says, else what the launcher of its runtime does for so many devices; of an offer None."""
     raw = resolver.raw
     if raw.allocator is not None:
-        return settings_of(raw.allocator)
+        return None if is_offer(raw.allocator) else settings_of(raw.allocator)
     if _devices(resolver) == 1:
         return None
     key, text = _launched(resolver, runtime)
@@ -26,6 +26,11 @@ def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
     why = f"the default of the {runtime.name} runtime" + (f": {note}" if note else "")
     resolver.assume("allocator", text, why)
     return settings_of(text)
+
+
+def offered_allocator(text: str) -> Settings | None:
+    """The settings of an offer; None where the text says how the allocator is looked at."""
+    return settings_of(text) if is_offer(text) else None
 
 
 def launched_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
