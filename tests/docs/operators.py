@@ -35,6 +35,7 @@ TITLES = {
     "vramplan.replay.operators.products": "Linear layers and products",
     "vramplan.replay.operators.normalised": "Layer norms and softmax",
     "vramplan.replay.operators.ends": "Embeddings and the loss",
+    "vramplan.replay.operators.chunks_by_size": "Unsloth's head and loss, compiled together",
     "vramplan.replay.operators.in_place_loss": "A loss that writes its gradient where the logits are",
     "vramplan.replay.operators.attention": "Fused attention",
     "vramplan.engines.megatron.fp8": "Linear layers in fp8, by Megatron-LM",

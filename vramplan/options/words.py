@@ -126,8 +126,9 @@ PAIR_LOSSES = ("orpo", "cpo", "simpo")  # over the logits of pairs
 REWARD = "reward"
 POLICY = "grpo"  # TRL's over completions that a policy has sampled
 PREFERENCE_LOSSES = (*REFERENCED_LOSSES, *PAIR_LOSSES, REWARD, POLICY)  # TRL's, of preferences and rewards
+BY_SIZE = "fused-chunks:GIB"  # Unsloth's
 TILED = "tiled"  # TRL's of supervised training, by the head of its preferences
-LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", TILED, *REFERENCED_LOSSES, *PAIR_LOSSES, POLICY)
+LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", BY_SIZE, TILED, *REFERENCED_LOSSES, *PAIR_LOSSES, POLICY)
 """Over the head of a causal language model."""
 
 LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "vocab-parallel")

@@ -20,7 +20,7 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.standing import StandingState
 from vramplan.replay.techniques import objective_of
-from vramplan.replay.techniques.losses import FUSED
+from vramplan.replay.techniques.losses import FUSED, FUSED_BEFORE_AMPERE
 from vramplan.replay.techniques.trained import all_but_one, trained_of
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
@@ -102,7 +102,7 @@ def _evaluated(setup: Setup) -> str:
 
     Source: liger-kernel 0.8.5, transformers/model/llama.py, lce_forward, and its siblings.
     """
-    if setup.loss.startswith(FUSED):
+    if setup.loss in (FUSED, FUSED_BEFORE_AMPERE):
         return own_loss(setup.model.family) or CAUSAL_LM_FP32
     return setup.loss
 

@@ -101,6 +101,8 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         _check_preference(resolver, word)
     elif word == words.TILED:
         _check_tiled(resolver)
+    elif word == words.BY_SIZE:
+        _check_by_size(resolver, loss)
     elif word == words.HALF_LOGITS and precision == "fp32":
         fields.refuse("loss", f"{loss} means nothing in fp32, where no logits have 16 bits", hint="use standard")
 
@@ -109,8 +111,8 @@ def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
     if word in words.PAIR_LOSSES:
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
-    if word == words.TILED:
-        return "chunked:N" in known
+    if word in (words.TILED, words.BY_SIZE):
+        return "chunked:N" in known and (word != words.BY_SIZE or model.engine is None)
     return word in known or (word in (*words.REFERENCED_LOSSES, words.POLICY) and "dpo" in known)
 
 
@@ -182,6 +184,15 @@ def _check_tiled(resolver: Resolver) -> None:
     if raw.hold_outputs:
         message = f"true contradicts {words.TILED}, whose trainer returns the loss alone"
         fields.refuse("hold_outputs", message, hint="leave it out")
+
+
+def _check_by_size(resolver: Resolver, loss: str) -> None:
+    """Unsloth's head and loss are functions of their own, on one device or replicas of it."""
+    raw, fields = resolver.raw, resolver.fields
+    if raw.compile:
+        fields.refuse("loss", f"{loss} is not modelled in a compiled model", hint="leave compile out")
+    if (raw.sharding or "none") not in ("none", "ddp"):
+        fields.refuse("loss", f"{loss} is not modelled where devices share the weights", hint="use fused")
 
 
 def _check_outside(resolver: Resolver, what: str) -> None:

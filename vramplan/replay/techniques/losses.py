@@ -31,6 +31,7 @@ from vramplan.replay.models.modules import (
     project,
 )
 from vramplan.replay.observers import Teacher
+from vramplan.replay.operators.chunks_by_size import loss_by_size
 from vramplan.replay.operators.elementwise import add, add_in_place, add_scalar, div_by, mul_scalar
 from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
@@ -44,6 +45,7 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.machine import Gpu
 
 CHUNKED, FUSED = "chunked:", "fused"
+BY_SIZE = "fused-chunks:"
 FUSED_BEFORE_AMPERE = "fused-before-ampere"  # Liger's way on GPUs before compute capability 8.0
 AMD_ARCHITECTURES = ("cdna", "rdna")
 OF_SCORES: dict[str, tuple[str, ...]] = {
@@ -108,6 +110,9 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         hidden = hidden.tape.leave_graph(hidden)
         scaled = mul_scalar(hidden) if scales_logits(recipe.shape.family) else hidden
         return fused_loss(scaled, weight, labels, accumulates=loss == FUSED)
+    if loss.startswith(BY_SIZE):
+        hidden = hidden.tape.leave_graph(hidden)
+        return by_size(hidden, weight, labels, recipe)
     if loss in (FP32_LOGITS, HALF_LOGITS, SMOOTHED_FP32, SMOOTHED_HALF):
         return shifted_loss(hidden, weight, bias, labels, recipe)
     hidden = hidden.tape.leave_graph(hidden)
@@ -125,6 +130,14 @@ def in_place_loss(logits: Tensor, labels: Tensor) -> Output:
     rows = view(logits, (batch * length, logits.shape[-1]))
     loss = in_place_cross_entropy(rows, view(targets, (batch * length,)))
     return Output(loss, logits if logits.tape.autocast is None else to(logits, FP32))
+
+
+def by_size(hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe) -> Output:
+    """Unsloth's head and loss, which give no logits back; a bias and a scale of the logits cost nothing there."""
+    batch, length = labels.shape
+    rows = view(hidden, (batch * length, hidden.shape[-1]))
+    most_gib, bounded = int(recipe.loss.removeprefix(BY_SIZE)), recipe.shape.logit_softcap
+    return Output(loss_by_size(rows, weight, most_gib=most_gib, bounded=bounded), None)
 
 
 def shifted_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
