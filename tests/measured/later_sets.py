@@ -159,4 +159,14 @@ SEVENTH = Later(
         "counted",
     },
 )
-LATER = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+EIGHTH = Later(
+    "eighth_peaks",
+    "eighth",
+    42,
+    "further pages (notebooks, benchmarks, example scripts, functional tests and pull requests) were written down and "
+    "committed in the same way on the same day, after Unsloth's chunks of its loss were counted",
+    HEAD_OF_FILE,
+    First(36, 5, 5.3, 43.9),
+    {},
+)
+LATER = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
