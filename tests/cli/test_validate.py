@@ -42,6 +42,24 @@ def test_each_metric_is_compared_with_its_own_figure(metric: str, peak: dict[str
     assert result["relative_error"] == pytest.approx((predicted - 10**9) / 10**9)
 
 
+def test_a_stage_is_compared_with_its_own_figure_and_must_be_there(tmp_path: Path) -> None:
+    """Megatron-LM logs the peak of its last rank, whatever the first has in flight."""
+    split = {**JOB, "runtime": "megatron", "parallel": {"data": 1, "pipeline": 2}, "precision": "mixed-bf16"}
+    split |= {"gradient_accumulation_steps": 8, "activation_checkpointing": "none"}
+    stages = feed(split, tmp_path / "jobs.json")["stages"]
+    assert len({one["allocated_bytes"] for one in stages}) == len(stages) == 2
+    for metric in ("allocated", "device"):
+        each = [{"metric": metric, "peak_bytes": 10**9, "stage": number} for number in (0, 1)]
+        jobs = [{**split, "measured": one} for one in each]
+        ran = run("validate", write_jobs(tmp_path / "cases.yaml", *jobs), *ESTIMATED, "--format", "json")
+        found = [result["predicted_bytes"] for result in valid("validate", ran.document)["results"]]
+        assert found == [one[f"{metric}_bytes"] for one in stages]
+    beyond = {**split, "measured": {"metric": "allocated", "peak_bytes": 10**9, "stage": 2}}
+    ran = run("validate", write_jobs(tmp_path / "cases.yaml", beyond), *ESTIMATED)
+    assert ran.code != 0
+    assert "measured.stage is 2, and the run has 2 stages, counted from 0" in " ".join(ran.err.split())
+
+
 def test_unspecified_is_right_anywhere_between_allocated_and_device(peak: dict[str, int], tmp_path: Path) -> None:
     low, high = peak["allocated_bytes"], peak["device_bytes"]
     sizes = (low // 2, low - 1, low, (low + high) // 2, high, high + 1, 2 * high)

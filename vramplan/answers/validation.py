@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.errors import UsageError
 from vramplan.exit_codes import ExitCode
 from vramplan.planner.time import fitted
 from vramplan.results import FITS, FitResult
@@ -26,7 +27,7 @@ def compare(result: FitResult, job: AnyJob) -> ValidateRow:
     comparable = metric is not None and (use is None or "peak" in use)
     predicted, error, within, width = None, None, None, None
     if comparable and measured_bytes:
-        predicted = predicted_bytes(result, metric, measured_bytes)
+        predicted = predicted_bytes(_of_stage(result, measured.get("stage")), metric, measured_bytes)
         error = (predicted - measured_bytes) / measured_bytes
         within, width = band_of(result, measured_bytes - predicted)
     source = job.case.get("source")
@@ -128,6 +129,29 @@ def counted_bytes(result: FitResult) -> int:
     if simulated is None or simulated.out_of_memory is not None:
         return result.peak.allocated_bytes
     return max(result.peak.allocated_bytes, simulated.allocated_bytes)
+
+
+def _of_stage(result: FitResult, number: int | None) -> FitResult:
+    """The answer with the figures of one device of a pipeline, which has as much outside of its tensors as the worst.
+
+    Raises UsageError if there is no such stage.
+    """
+    if number is None:
+        return result
+    stages = result.stages or ()
+    if number >= len(stages):
+        has = f"{len(stages)} stages, counted from 0" if stages else "no stages"
+        raise UsageError(
+            f"measured.stage is {number}, and the run has {has}", key="measured.stage", hint="leave it out"
+        )
+    peak, allocated, device = result.peak, stages[number].allocated_bytes, stages[number].device_bytes
+    reserved = peak.reserved_bytes - peak.device_bytes + device
+    held = result.allocator
+    if held is not None:
+        counted = max(held.allocated_bytes - peak.allocated_bytes + allocated, 0)
+        held = held._replace(allocated_bytes=counted)
+    moved = peak._replace(allocated_bytes=allocated, reserved_bytes=reserved, device_bytes=device)
+    return result._replace(peak=moved, allocator=held)
 
 
 def predicted_bytes(result: FitResult, metric: str | None, measured_bytes: int) -> int:

@@ -184,7 +184,7 @@ OUTCOMES = ("fits", "oom")
 USES = ("peak", "fit", "mfu", "rate")
 CONFIDENCES = ("high", "medium", "low")
 MEASURED_RATES = ("tokens_per_second", "samples_per_second", "step_seconds", "tflops_per_device", "mfu")
-MEASURED_KEYS = ("peak_bytes", "metric", "outcome", "sum_over_devices_bytes", *MEASURED_RATES)
+MEASURED_KEYS = ("peak_bytes", "metric", "stage", "outcome", "sum_over_devices_bytes", *MEASURED_RATES)
 
 GPU_KEYS = (
     *("name", "memory", "capacity_basis", "title", "architecture", "compute_capability", "bf16", "flash_attention"),

@@ -365,6 +365,7 @@ def _case(fields: Fields) -> dict[str, Any]:
         measured.reject_unknown(words.MEASURED_KEYS)
         measured.integer("peak_bytes")
         measured.integer("sum_over_devices_bytes")
+        measured.integer("stage", minimum=0)
         measured.word("metric", words.METRICS)
         measured.word("outcome", words.OUTCOMES)
         for key in words.MEASURED_RATES:
