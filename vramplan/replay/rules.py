@@ -43,6 +43,7 @@ OWN = (
     "vramplan.replay.operators.ragged",
     "vramplan.replay.operators.one_row",
     "vramplan.replay.operators.fused_loss",
+    "vramplan.replay.operators.chunks_by_size",
     "vramplan.replay.operators.in_place_loss",
     "vramplan.replay.operators.liger",
     "vramplan.replay.operators.lora_kernels",

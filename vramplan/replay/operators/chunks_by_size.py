@@ -15,7 +15,7 @@ MULTIPLE = 4  # chunks come in fours
 def chunks_of(rows: int, vocabulary: int, most_gib: int) -> int:
     """How many chunks the rows are cut into, so that the logits of none would be larger in fp32.
 
-    Source: unslothai/unsloth-zoo, fused_losses/cross_entropy_loss.py, get_chunk_size since d9fe1f43 (2026-07-06).
+    As get_chunk_size of unslothai/unsloth-zoo has it since d9fe1f43 (2026-07-06), fused_losses/cross_entropy_loss.py.
     """
     whole, most = rows * vocabulary * FP32.itemsize, most_gib * GIB
     return 1 if whole <= most else -(-whole // (MULTIPLE * most)) * MULTIPLE
