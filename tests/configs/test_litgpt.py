@@ -279,3 +279,17 @@ def test_the_scripts_before_the_command_litgpt(tmp_path: Path) -> None:
     assert (found.program, found.job["micro_batch_size"], found.job["adapter"]["rank"]) == ("litgpt", 3, 5)
     with pytest.raises(InputError, match="constants in its text"):
         together(tmp_path, {"run.sh": f"{command} --precision bf16-true\n"}, "run.sh")
+
+
+@pytest.mark.parametrize(("kind", "message"), [("pretrain_own", "a copy of LitGPT"), ("finetune_adapter", "prompts")])
+def test_a_command_that_is_not_read_is_told(tmp_path: Path, kind: str, message: str) -> None:
+    """litgpt 0.5.13, litgpt/__main__.py: what trains is `finetune*` and `pretrain`."""
+    with pytest.raises(InputError, match=f"litgpt {kind} .*{message}"):
+        together(tmp_path, {"run.sh": f"litgpt {kind} --config a.yaml --devices 1\n"}, "run.sh")
+
+
+def test_a_schedule_of_a_copy_counts_for_nothing() -> None:
+    found = meant(FULL.format(devices=1).replace("  epochs: 1\n", "  epochs: 1\n  min_lr_ratio: 0.1\n"), "a.yaml")
+    assert any("train.min_lr_ratio" in note for note in found.notes)
+    with pytest.raises(InputError, match="micro_batch_sizes: is not understood"):
+        meant(FULL.format(devices=1).replace("micro_batch_size", "micro_batch_sizes"), "a.yaml")

@@ -572,3 +572,34 @@ def test_a_model_of_a_class_of_ones_own_and_an_adapter_of_a_copy_of_peft_are_ask
     (tmp_path / "tune.py").write_text(textwrap.dedent(text))
     found = read_file(str(tmp_path / "tune.py"), Wanted())
     assert {"model", "adapter.rank", "adapter.targets"} <= set(found.open)
+
+
+def test_a_name_has_the_model_that_it_was_given_last() -> None:
+    """Cells of a notebook load a model to look at it, again in four bits to train it, and once more to merge it."""
+    line = "        model = AutoModelForCausalLM.from_pretrained(NAME"
+    looked_at = f"{line}, torch_dtype=torch.float32)\n"
+    start = QLORA.index(line)
+    text = QLORA[:start] + looked_at + QLORA[start:] + looked_at
+    assert job(text, "own.py")["quantization"] == "nf4-double"
+    behind = QLORA[:start] + QLORA[start:].replace("        tokenizer =", f"{looked_at}        tokenizer =", 1)
+    assert "quantization" not in job(behind, "own.py")
+
+
+def test_arguments_of_one_class_are_handed_to_another() -> None:
+    """trl 1.16.0: GRPOConfig has bf16 and checkpoints on by itself; to_dict() says what the plain ones have."""
+    text = """
+        from transformers import TrainingArguments
+        from trl import GRPOConfig, GRPOTrainer
+
+        args = TrainingArguments(output_dir="out", per_device_train_batch_size=4, gradient_accumulation_steps=2)
+        config = GRPOConfig(**args.to_dict(), **{})
+        GRPOTrainer(model="gpt2", args=config, train_dataset=rows(), reward_funcs=[own]).train()
+    """
+    holds(
+        job(text, "own.py"),
+        micro_batch_size=4,
+        gradient_accumulation_steps=2,
+        activation_checkpointing="none",
+        precision="fp32",
+        loss="grpo",
+    )

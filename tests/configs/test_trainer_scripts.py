@@ -158,7 +158,7 @@ def test_a_file_that_filters_a_data_set_or_is_of_another_program_is_told_so() ->
     [
         ("NPROC_PER_NODE=4 megatron sft --load own --packing true", "Megatron-SWIFT"),
         ("python -m swift.cli._megatron.sft --load own", "Megatron-SWIFT"),
-        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8", "verl's PPO"),
+        ("python3 -m verl.trainer.main_generation data.path=rows", "another trainer of verl"),
         ("deepspeed --module openrlhf.cli.train_sft --pretrain gpt2 --micro_train_batch_size 2", "OpenRLHF"),
         ("xtuner train own.py --deepspeed deepspeed_zero2", "XTuner"),
         ("python src/scripts/train/sft/OLMo-sft.py train own --seq_len=32768 --launch.num_gpus=8", "OLMo-core"),

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import run
 from tests.configs.meant import holds, job
 from vramplan.configs.combine import read_files
-from vramplan.configs.reading import Wanted
+from vramplan.configs.reading import ReadJob, Wanted
 from vramplan.errors import InputError
 
 pytestmark = pytest.mark.contract
@@ -134,6 +134,84 @@ def test_a_misspelled_key_is_an_error(tmp_path: Path) -> None:
 
 
 def test_other_trainers_of_verl_are_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text("python3 -m verl.trainer.main_ppo data.max_prompt_length=512\n", "utf-8")
-    with pytest.raises(InputError, match="verl's PPO"):
+    (tmp_path / "run.sh").write_text("python3 -m verl.trainer.main_generation data.path=rows.parquet\n", "utf-8")
+    with pytest.raises(InputError, match="another trainer of verl"):
         read_files([str(tmp_path / "run.sh")], Wanted())
+
+
+POLICY = """
+    python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=rows.parquet \\
+        data.max_prompt_length=512 data.max_response_length=1536 data.train_batch_size=128 \\
+        actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct actor_rollout_ref.model.use_remove_padding=True \\
+        actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+        actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.rollout.n=8 \\
+        actor_rollout_ref.rollout.gpu_memory_utilization=0.6 trainer.n_gpus_per_node=4 {more}
+"""
+
+
+def read_policy(folder: Path, more: str = "") -> ReadJob:
+    (folder / "run.sh").write_text(dedent(POLICY.format(more=more)), "utf-8")
+    return read_files([str(folder / "run.sh")], Wanted())
+
+
+def test_the_update_of_a_policy(tmp_path: Path) -> None:
+    """fsdp_workers.py: 32 prompts x 8 answers / 4 GPUs = 64 answers, in parts of 4; states come back for the update."""
+    read = read_policy(tmp_path)
+    holds(
+        {value.key: value.value for value in read.values},
+        model="qwen2.5-0.5b",
+        sequence_length=2048,
+        micro_batch_size=4,
+        gradient_accumulation_steps=16,
+        precision="fsdp-bf16",
+        activation_checkpointing="full",
+        max_gradient_norm=1.0,
+        parallel__sharding="fsdp",
+        parallel__fsdp_version=1,
+        parallel__data=4,
+        parallel__reduce_dtype="fp32",
+        offload=None,
+        padding=None,
+    )
+    assert [*read.open] == ["loss"]
+    assert any("vllm takes 60% of each GPU while it samples, and sleeps" in note for note in read.notes)
+
+
+def test_what_a_policy_has_otherwise(tmp_path: Path) -> None:
+    """Parts of 8192 tokens x 2 of Ulysses hold 8 answers of 2048; an engine that stays keeps its share."""
+    more = (
+        "actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.fsdp_config.offload_policy=True"
+        " actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192"
+        " actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 actor_rollout_ref.model.lora_rank=16"
+        " actor_rollout_ref.rollout.free_cache_engine=False actor_rollout_ref.model.use_remove_padding=False"
+        " actor_rollout_ref.actor.fsdp_config.fsdp_size=2 algorithm.adv_estimator=gae reward_model.enable=True"
+    )
+    read = read_policy(tmp_path, more)
+    holds(
+        {value.key: value.value for value in read.values},
+        micro_batch_size=8,
+        gradient_accumulation_steps=16,
+        parallel__context=2,
+        parallel__data=2,
+        parallel__sharding="hsdp:2",
+        parallel__fsdp_version=2,
+        offload=["parameters", "gradients", "optimizer"],
+        adapter__rank=16,
+        adapter__alpha=16,
+        padding="right",
+    )
+    asked = read.open
+    assert asked.keys() == {"loss", "reserve"}
+    assert "48 GiB" in asked["reserve"]
+    assert "critic" in asked["loss"]
+    assert [*read.unmodelled] == ["reward_model.enable"]
+
+
+def test_a_policy_without_a_micro_batch_asks_for_it(tmp_path: Path) -> None:
+    read = read_policy(tmp_path, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null")
+    assert {*read.open} == {"loss", "micro_batch_size", "gradient_accumulation_steps"}
+
+
+def test_workers_of_megatron_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers of Megatron are not modelled"):
+        read_policy(tmp_path, "actor_rollout_ref.actor.strategy=megatron")

@@ -31,6 +31,8 @@ def test_what_a_script_sets_behind_a_command_is_not_of_it(tmp_path: Path) -> Non
     assert _read(tmp_path, run__sh=text, a__yaml=FACTORY).job["parallel"]["data"] == 4
     line = "deepspeed --include localhost:2,3 src/train.py a.yaml\n"
     assert _read(tmp_path, run__sh=line, a__yaml=FACTORY).job["parallel"]["data"] == 2
+    line = line.replace("--include localhost", "-i worker-0")  # deepspeed 0.19.8, launcher/runner.py: both are one
+    assert _read(tmp_path, run__sh=line, a__yaml=FACTORY).job["parallel"]["data"] == 2
     behind = text.partition("\n")[2]
     assert "parallel.data" in _read(tmp_path, run__sh=behind, a__yaml=FACTORY).open
 
@@ -120,3 +122,12 @@ def test_commands_of_empty_variables_are_no_commands() -> None:
 def test_arguments_that_the_caller_hands_on_are_told_of(words: str, told: bool) -> None:
     text = f"python own.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --max_length 64 {words}\n"
     assert any("hands on the arguments" in note for note in meant(text, "run.sh").notes) is told
+
+
+@pytest.mark.parametrize(("head", "folder"), [("#SBATCH", "$SLURM_SUBMIT_DIR"), ("#PBS", "${PBS_O_WORKDIR}")])
+def test_the_folder_in_which_a_script_is_queued_is_its_own(tmp_path: Path, head: str, folder: str) -> None:
+    """Slurm 25.05, sbatch, output environment variables; OpenPBS, qsub: PBS_O_WORKDIR."""
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "a.yaml").write_text(FACTORY)
+    line = f"#!/bin/bash\n{head} -N 1\nllamafactory-cli train {folder}/examples/a.yaml\n"
+    assert _read(tmp_path, run__sh=line).job["model"] == "qwen3-4b"

@@ -76,7 +76,7 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
     written = {**arguments(script.arguments, file, script.empty), **allocator_of(script, file)}
     words, counted = _without_srun(without_container(script.launcher), file)
-    given = _counted(arguments([word for word in words if word.text != "-m"], file))
+    given = _counted(arguments(_spelled(words), file))
     known = known_counts(given)
     launcher = {**counted, **known}
     for key, item in launcher.items():
@@ -154,6 +154,13 @@ def _sees_one(script: shell.Script) -> bool:
     starts = script.program is not None and bool(script.launcher)
     alone = all(named(word) in ("python", "python3", "-m", "-u") for word in script.launcher)
     return starts and alone and len(seen) == 1 and seen[0].text.isdecimal()
+
+
+def _spelled(words: Words) -> Words:
+    """The words of a launcher without `-m`, and with DeepSpeed's `-i` as the option that it is short for."""
+    of_deepspeed = any(named(word) == "deepspeed" for word in words)
+    long = [word._replace(text="--include") if of_deepspeed and word.text == "-i" else word for word in words]
+    return [word for word in long if word.text != "-m"]
 
 
 def _counted(launcher: dict[str, Written]) -> dict[str, Written]:
@@ -332,7 +339,7 @@ def processes(words: Words) -> int | None:
 def launcher_of(words: Words, file: str) -> dict[str, Written]:
     """The options of torchrun or `accelerate launch`, which stand before the program, but for the caller's counts."""
     inner = without_container(words)
-    found = known_counts(_counted(arguments([word for word in inner if word.text != "-m"], file)))
+    found = known_counts(_counted(arguments(_spelled(inner), file)))
     return {f"launcher.{key}": item for key, item in found.items()}
 
 

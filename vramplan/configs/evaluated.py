@@ -104,6 +104,10 @@ class ScriptNames(NotedNames):
         """The items of `**node` in a call, UNKNOWN among them where only the run knows them."""
         below = self._behind(node)
         found: dict[str, ast.expr] = {}
+        if isinstance(below, ast.Call) and isinstance(below.func, ast.Attribute) and below.func.attr == "to_dict":
+            made = self._behind(below.func.value)  # the arguments of one class handed on to another
+            if isinstance(made, ast.Call):
+                return self.given(made)
         copied = _copied(below)
         if isinstance(below, ast.Dict):
             for key, item in zip(below.keys, below.values, strict=True):

@@ -58,21 +58,20 @@ OTHER_NAMES = {
 }
 FOREIGN = {
     "nanotron": frozenset(["general", "parallelism", "tokens", "model", "optimizer"]),
-    "verl's PPO": frozenset(["actor_rollout_ref", "algorithm", "trainer"]),
     "kohya's sd-scripts (diffusion models)": frozenset(["pretrained_model_name_or_path", "network_module"]),
     "SimpleTuner (diffusion models)": frozenset(["data_backend_config", "model_family"]),
 }
 """Programs whose files are told from others and not read, by keys of which a file has all, at its top or in a section.
 
-Source: huggingface/nanotron, src/nanotron/config/config.py; volcengine/verl, verl/trainer/config/ppo_trainer.yaml;
-kohya-ss/sd-scripts, library/train_util.py and train_network.py; bghira/SimpleTuner, OPTIONS.md.
+Source: huggingface/nanotron, src/nanotron/config/config.py; kohya-ss/sd-scripts, library/train_util.py and
+train_network.py; bghira/SimpleTuner, OPTIONS.md.
 """
 
 FOREIGN_COMMANDS = {
     "Megatron-SWIFT": re.compile(
         r"(\S*/)?megatron (sft|pt|rlhf|dpo|grpo|rm)( .*)?|.*\bswift\.cli\._megatron\.\w+ .*", re.DOTALL
     ),
-    "verl's PPO": re.compile(r".*\bverl\.trainer\.(?!fsdp_sft_trainer\b)\w+( .*)?", re.DOTALL),
+    "another trainer of verl": re.compile(r".*\bverl\.trainer\.(?!(fsdp_sft_trainer|main_ppo)\b)\w+( .*)?", re.DOTALL),
     "OpenRLHF": re.compile(r".*\bopenrlhf\.cli\.train_\w+( .*)?", re.DOTALL),
     "XTuner": re.compile(r"(\S*/)?xtuner train .*", re.DOTALL),
     "OLMo-core": re.compile(r"(.*\s)?(\S*/)?src/scripts/train/\S+\.py( .*)?", re.DOTALL),

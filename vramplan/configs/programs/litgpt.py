@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.configs.command import Words, named, options
 from vramplan.configs.programs import litgpt_model
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
-from vramplan.configs.shell import Script
+from vramplan.configs.shell import Argument, Script
 from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem, near_matches
@@ -361,7 +361,10 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     words = _as_commands(words, file)
     at = next((place for place, word in enumerate(words[:-1]) if named(word) == "litgpt"), None)
     kind = re.fullmatch(r"(finetune(?:_full|_lora)?|pretrain)", words[at + 1].text) if at is not None else None
-    if at is None or kind is None:
+    if at is None:
+        return None
+    if kind is None:
+        _refuse_others(words[at + 1], file)
         return None
     changes = dict(options(words[at + 2 :], file))
     config = changes.pop("config", None)
@@ -371,6 +374,19 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     if kind[0] in ("finetune", "finetune_lora") and config is None:
         changes.setdefault("lora_r", Written(8, file, words[at + 1].line))  # the command is what makes it LoRA
     return Launched(config, changes, None)
+
+
+def _refuse_others(word: Argument, file: str) -> None:
+    """Raises InputError for a command that trains, and that is none of those that are read.
+
+    Source: Lightning-AI/litgpt 0.5.13, litgpt/__main__.py, PARSER_DATA.
+    """
+    if re.fullmatch(r"(finetune|pretrain)_\w+", word.text):
+        message = f"litgpt {word.text} is a command of a copy of LitGPT, whose steps are not known here"
+        if word.text.startswith("finetune_adapter"):
+            message = f"litgpt {word.text} trains prompts within a frozen model, which are not modelled"
+        hint = "give a run of finetune_full, finetune_lora or pretrain, or --from litgpt with its file"
+        raise InputError([Problem(message, file=file, line=word.line, hint=hint)])
 
 
 def prepared(written: dict[str, Written]) -> dict[str, Written]:
@@ -386,6 +402,7 @@ TABLE = Table(
     UNDERSTOOD | litgpt_model.UNDERSTOOD,
     WITHOUT_EFFECT | litgpt_model.WITHOUT_EFFECT,
     {**UNMODELLED, **litgpt_model.UNMODELLED},
+    is_extended=True,
 )
 
 PROGRAM = Program("litgpt", RELEASES, TABLE, read, recognise, prepared=prepared, started=started)

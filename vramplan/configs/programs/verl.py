@@ -1,6 +1,6 @@
 """verl's trainer of SFT: `torchrun -m verl.trainer.fsdp_sft_trainer key=value`, and the YAML that it has them from.
 
-Its trainers of PPO, GRPO and their kin share the GPUs with an inference engine and are not read.
+Its trainers of PPO, GRPO and their kin stand in verl_policy.py.
 
 Source: volcengine/verl 0.7.0 (f9c855f7), verl/trainer/config/sft_trainer.yaml and optim/fsdp.yaml (keys and defaults),
 verl/trainer/fsdp_sft_trainer.py: how the model is loaded and wrapped, and how a batch is divided; the same files of
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, names_file, option, processes
+from vramplan.configs.programs import verl_policy
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import ProgramRelease, Table, names
@@ -26,7 +27,7 @@ UNDERSTOOD = names(
     data.train_batch_size data.micro_batch_size_per_gpu data.max_length model.partial_pretrain model.strategy
     model.fsdp_config.model_dtype model.fsdp_config.cpu_offload model.fsdp_config.offload_params
     model.enable_gradient_checkpointing model.lora_rank model.lora_alpha model.target_modules model.use_liger
-    optim.clip_grad optim.optimizer optim.optimizer_impl ulysses_sequence_parallel_size
+    optim.clip_grad optim.optimizer optim.optimizer_impl ulysses_sequence_parallel_size trainer.device
     """
 )
 WITHOUT_EFFECT = names(
@@ -41,7 +42,6 @@ UNMODELLED = {
     "model.lora_adapter_path": "an adapter that is trained on: that of lora_rank is counted",
     "model.fsdp_config.wrap_policy.*": "which modules FSDP gathers together: blocks are counted",
     "optim.override_optimizer_config": "further arguments of the optimizer",
-    "trainer.device": "a device that is no GPU of NVIDIA's",
 }
 DEFAULTS: dict[str, Any] = {
     "data.train_batch_size": 256,
@@ -60,9 +60,14 @@ DEFAULTS: dict[str, Any] = {
     "optim.optimizer": "AdamW",
     "ulysses_sequence_parallel_size": 1,
 }
-OF_0_4 = {**DEFAULTS, "model.enable_gradient_checkpointing": False}
+OF_0_4 = {**DEFAULTS, **verl_policy.OF_PADDED, "model.enable_gradient_checkpointing": False}
 RELEASES = (
-    ProgramRelease("0.7.0", "2026-01-05", "volcengine/verl 0.7.0 (f9c855f7), sft_trainer.yaml", DEFAULTS),
+    ProgramRelease(
+        "0.7.0",
+        "2026-01-05",
+        "volcengine/verl 0.7.0 (f9c855f7), sft_trainer.yaml, ppo_trainer.yaml",
+        {**DEFAULTS, **verl_policy.DEFAULTS},
+    ),
     ProgramRelease("0.4.0", "2025-06-06", "volcengine/verl 0.4.0 (07584894), sft_trainer.yaml", OF_0_4),
     ProgramRelease(
         "0.3.0",
@@ -84,13 +89,23 @@ HALVES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32",
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are this trainer's alone."""
     own = ("model.partial_pretrain", "data.micro_batch_size_per_gpu", "ulysses_sequence_parallel_size")
+    if verl_policy.has_its_keys(keys):
+        return 5
     found = sum(key in keys for key in own)
     return 2 * found if own[0] in keys else 0
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
-    """The job of a run of SFT."""
-    _defaults_around(sheet, meaning)
+    """The job of a run of SFT, or of the update of a policy."""
+    if sheet.text("trainer.device") not in (None, "cuda"):
+        meaning.lack("trainer.device", "a device that is no GPU of NVIDIA's")
+    if verl_policy.has_its_keys(sheet.written):
+        _defaults_around(sheet, meaning, verl_policy.FILE)
+        verl_policy.read(sheet, meaning, HALVES, OPTIMIZERS)
+        return
+    _defaults_around(sheet, meaning, FILE)
+    for key in ("trainer.n_gpus_per_node", "trainer.nnodes"):  # which the launcher of SFT has
+        sheet.get(key)
     meaning.say("runtime", "transformers", "model.partial_pretrain")
     name = sheet.text("model.partial_pretrain")
     if name is None:
@@ -115,16 +130,16 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("packing", False, "each sample is filled up to data.max_length")
 
 
-def _defaults_around(sheet: Sheet, meaning: Meaning) -> None:
+def _defaults_around(sheet: Sheet, meaning: Meaning, file: str) -> None:
     """Take the defaults of the copy of verl that the file stands in, where it is there."""
-    own = sheet.opened(FILE)
-    if own is None or FILE in str(next((item.file for item in sheet.written.values()), None)):
+    own = sheet.opened(file)
+    if own is None or file in str(next((item.file for item in sheet.written.values()), None)):
         return
-    for key in UNDERSTOOD & own.keys() - sheet.written.keys():
+    for key in (UNDERSTOOD | verl_policy.UNDERSTOOD) & own.keys() - sheet.written.keys():
         sheet.written[key] = own[key]
     if WHOLE in own:
         sheet.written[WHOLE] = own[WHOLE]
-    meaning.note(f"{FILE} around the file has the defaults")
+    meaning.note(f"{file} around the file has the defaults")
 
 
 def _batch(sheet: Sheet, meaning: Meaning) -> None:
@@ -198,7 +213,7 @@ def _precision(sheet: Sheet, meaning: Meaning, peft: bool) -> None:
 
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
-    paths = (MODULE, MODULE.replace(".", "/") + ".py")
+    paths = tuple(path for one in (MODULE, verl_policy.MODULE) for path in (one, one.replace(".", "/") + ".py"))
     at = next((place for place, word in enumerate(words) if word.text.endswith(paths)), None)
     if at is None:
         return None
@@ -215,6 +230,10 @@ def started(words: Words, script: Script, file: str) -> Launched | None:
     return Launched(config, assigned(rest, file), processes(words[:at]))
 
 
-PROGRAM = Program(
-    "verl", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED, is_extended=True), read, recognise, started=started
+TABLE = Table(
+    UNDERSTOOD | verl_policy.UNDERSTOOD,
+    WITHOUT_EFFECT | verl_policy.WITHOUT_EFFECT,
+    {**UNMODELLED, **verl_policy.UNMODELLED},
+    is_extended=True,
 )
+PROGRAM = Program("verl", RELEASES, TABLE, read, recognise, started=started)

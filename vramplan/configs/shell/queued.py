@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 
 _HEAD = "#SBATCH"
+FROM = {_HEAD: "SLURM_SUBMIT_DIR", "#PBS": "PBS_O_WORKDIR"}
+"""The folder in which a script is queued, by what its options begin with: paths are looked for from there upwards."""
+
 _OPTION = re.compile(r"(?<=\s)(?P<name>--[\w-]+|-[Nn])(\s*=\s*|\s+|(?<=-[Nn]))(?P<value>(?!-)[\w:.,=-]+)")
 _SHORT = {"-N": "nodes", "-n": "ntasks"}
 _GPUS = re.compile(r"([A-Za-z][\w.-]*:)?(?P<count>\d+)")
@@ -27,7 +30,8 @@ def variables_of(text: str) -> dict[str, str]:
         ("SLURM_GPUS_ON_NODE",): gpus,
         ("SLURM_GPUS_PER_NODE",): _gpus(found.get("gpus-per-node")),
     }
-    return {name: str(value) for names, value in values.items() if value for name in names}
+    given = {name: str(value) for names, value in values.items() if value for name in names}
+    return given | {name: "." for head, name in FROM.items() if head in text}
 
 
 def _options(text: str) -> dict[str, str]:

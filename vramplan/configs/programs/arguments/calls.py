@@ -90,6 +90,9 @@ PREFERENCES = re.compile(r"(DPO|KTO|ORPO|CPO|SimPO|RRHF|Reward|Preference|Pairwi
 NAMED = re.compile(r"(name|path|repo|id|dir)$")
 """How an argument ends that is the name of a model, which a trainer of TRL loads."""
 
+TO_DICT = re.compile(r"\.to_dict\(\)$")
+"""How all arguments of one class are handed to another: `GRPOConfig(**training_args.to_dict())`."""
+
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
 
@@ -205,7 +208,8 @@ class _Page(ModelPage):
                 if name in OF_THE_TRAINER:
                     self.usual(name, self.names.value(value), value)
         kind = _class_of(self.names, run.arguments)
-        if kind.endswith("TrainingArguments"):  # whose defaults TRL's configuration takes over
+        handed_on = any(word.arg is None and TO_DICT.search(ast.unparse(word.value)) for word in run.arguments.keywords)
+        if kind.endswith("TrainingArguments") or handed_on:  # whose defaults TRL's configuration takes over
             self.usual("gradient_checkpointing", False, run.arguments)
             self.usual("bf16", False, run.arguments)
         self._model(run)

@@ -43,7 +43,7 @@ class ModelPage(AdapterPage):
         if isinstance(node, ast.Name):
             values = self.assigned_calls(node)
             loaded = [value for value in values if value in found or name_of(value).endswith(".from_pretrained")]
-            loaded = self._taken(loaded)
+            loaded = self._latest(self._taken(loaded), node)
             inner = loaded_adapters.within(loaded[0]) if loaded else None
             if inner is not None and ast.unparse(inner) != node.id:
                 return self.loading(inner)
@@ -52,6 +52,18 @@ class ModelPage(AdapterPage):
             if any(name_of(value).split(".")[0] in self.names.fields for value in values):
                 return None
         return found[0] if found else None
+
+    def _latest(self, calls: list[ast.Call], node: ast.Name) -> list[ast.Call]:
+        """Of models that a name is given one after another, as cells of a notebook do, the one that it has by then.
+
+        All of them where branches give it one, or none stands before.
+        """
+        owner = self.names.owner.get(node)
+        body = self.names.tree.body if owner is None else owner.body
+        given = [line.value for line in body if isinstance(line, ast.Assign) and line.lineno < node.lineno]
+        before = [one for value in given if isinstance(value, ast.Call) and (one := _unwrapped(value)) in calls]
+        in_branches = [one for one in calls if one.lineno < node.lineno and one not in before]
+        return [before[-1]] if before and not in_branches else calls
 
     def assigned_calls(self, node: ast.Name) -> list[ast.Call]:
         """The calls that a name was assigned: in the function where it stands, else in any that has one of its name."""
