@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from vramplan.catalog.text import PASTED, read_text
-from vramplan.configs import command, forms, notebooks, records, registry, sections, shell, sky
+from vramplan.configs import command, forms, notebooks, readme, records, registry, sections, shell, sky
 from vramplan.configs.neighbours import declared as declared_by
 from vramplan.configs.neighbours import imported, is_of_hydra, sourced
 from vramplan.configs.neighbours import started as script_started
@@ -77,13 +77,15 @@ def unfolded(text: str, file: str) -> tuple[str, str]:
     form = form_of(text, file)
     if form == NOTEBOOK:
         return notebooks.script(text, file)
+    if form == PAGE and not records.is_page(text) and (commands := readme.script(text, _trains)) is not None:
+        return commands, SHELL
     task = sky.script(text) if form == YAML else None
     return (text, form) if task is None else (task, SHELL)
 
 
 def settings(text: str, file: str) -> dict[str, Written]:
     """The settings of a text of any form, each with its place. Raises InputError."""
-    text, form = unfolded(text, file)
+    page, (text, form) = text, unfolded(text, file)
     if not text.strip():
         raise InputError([Problem("is empty", file=file)])
     if form == SHELL:
@@ -104,7 +106,8 @@ def settings(text: str, file: str) -> dict[str, Written]:
             if script.undecided:
                 written[options.UNDECIDED] = Written(script.undecided, file)
         branches = supposed(script.supposed) if script.supposed else None
-        told_of = [*looped(script.loops), branches, command.other_runs(script), command.handed_on(script)]
+        further = readme.others(page, _trains) if form_of(page, file) == PAGE else None
+        told_of = [*looped(script.loops), branches, command.other_runs(script), command.handed_on(script), further]
         others = "; ".join(filter(None, told_of)) or None
         if others is not None:
             before = written.pop(NOTE, None)
@@ -136,6 +139,18 @@ def settings(text: str, file: str) -> dict[str, Written]:
         if (kept := record(written)) is not None:
             return kept
     return _started_by(written, text, file) or _of_sections(written, file) or written
+
+
+def _trains(block: str) -> bool:
+    """Whether a block of a page has a command of a program whose commands are read, or one that its program refuses."""
+    try:
+        script = shell.read(block)
+        return (
+            registry.started_by(script, "") is not None
+            or registry.strongest(command.from_script(script, "")) is not None
+        )
+    except InputError:
+        return True
 
 
 OF_TRAINER = ("trl", "training-arguments")
