@@ -85,3 +85,24 @@ QUANTIZED = ", quantization_config=BitsAndBytesConfig(load_in_4bit=True)"
 def test_what_from_pretrained_loads_where_nothing_is_said(parts: dict[str, str], expected: dict[str, Any]) -> None:
     found = meant(script(**PLAIN, **parts), "own.py").job
     assert {key: found.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("beside", "release"),
+    [
+        ("packing: true", "0.19.1"),
+        ("dataset_text_field: text", "0.19.1"),
+        ("beta: 0.1", "1.16.0"),  # of another trainer, whose scripts may have an argument of that name
+        ("packing: true\nmax_length: 64", "1.16.0"),
+        ("packing: true\nchat_template: own", "1.16.0"),  # of the handbook's scripts
+    ],
+)
+def test_a_file_of_trl_that_has_two_arguments_of_an_old_configuration(beside: str, release: str) -> None:
+    """trl 0.19.1, sft_config.py: checkpoints are off by default, and `max_seq_length` is gone in 0.20."""
+    text = (
+        "model_name_or_path: gpt2\ndataset_name: own\nmax_seq_length: 64\nper_device_train_batch_size: 1\nbf16: true\n"
+    )
+    found = meant(f"{text}{beside}\n", "a.yaml")
+    assert (found.program, found.release) == ("trl", release)
+    if release == "0.19.1":
+        assert found.job["activation_checkpointing"] == "none"

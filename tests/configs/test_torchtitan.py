@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from tests.cli.running import fit
-from tests.configs.meant import holds, job, meant
+from tests.configs.meant import holds, job, meant, together
 from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.models import find_model
 from vramplan.configs.programs.torchtitan_shapes import NEWER, SHAPES
@@ -181,3 +181,34 @@ fsdp_reshard_after_forward = "never"
     )
     assert not found.unmodelled
     assert "training.fp8_linear" in meant(text.format(fp8="dynamic"), "titan.toml").unmodelled
+
+
+TOML = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 2048
+[activation_checkpoint]
+mode = "none"
+[compile]
+enable = true
+components = ["loss"]
+"""
+
+
+def test_a_compiled_loss_alone_is_told() -> None:
+    found = meant(TOML, "a.toml")
+    assert "compile" not in found.job
+    assert "the loss alone is compiled" in str(found.unmodelled["compile.components"])
+    whole = meant(TOML.replace('["loss"]', '["model", "loss"]'), "a.toml")
+    assert whole.job["compile"] is True
+    assert "compile.components" not in whole.unmodelled
+
+
+def test_a_program_around_torchtitans_names_the_file_as_it_does(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(TOML)
+    line = "mpiexec -n 4 python -u wrapper.py --job.config_file ./own.toml --training.local_batch_size 3\n"
+    found = together(tmp_path, {"run.sh": line}, "run.sh")
+    assert (found.program, found.job["micro_batch_size"], found.job["parallel"]["data"]) == ("torchtitan", 3, 4)

@@ -342,3 +342,9 @@ def test_workers_that_train_beside_others_have_their_settings_below_a_key_of_the
     holds(values, micro_batch_size=16, sequence_length=1536, activation_checkpointing="full", max_gradient_norm=1.0)
     holds(values, parallel__data=2, parallel__sharding="fsdp", optimizer="adamw")
     assert "reference" not in found.open["loss"]
+
+
+def test_an_inference_engine_of_a_copy_is_told() -> None:
+    text = "model: {_component_: torchtune.models.llama3_2.llama3_2_1b}\nbatch_size: 1\nvllm_mode: server\n"
+    found = meant(f"{text}loss: {{_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}}\n", "a.yaml")
+    assert "inference engine" in str(found.unmodelled["vllm_mode"])

@@ -56,6 +56,7 @@ WITHOUT_EFFECT = names(
 UNMODELLED = {
     "vllm_gpu_memory_utilization": sampling.SHARE,
     "vllm_*": "an inference engine beside training",
+    "rm_*": "a reward model, in copies of open-instruct",
     "use_fp8_kv_cache": "an inference engine beside training",
     "local_rollout_forward_batch_size": "how many answers are scored at a time",
     "inference_batch_size": "an inference engine beside training",

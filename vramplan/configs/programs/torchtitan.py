@@ -221,6 +221,10 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
 def _compile(sheet: Sheet, meaning: Meaning) -> None:
     parts = sheet.texts("compile.components") or []
     if not (sheet.flag("compile.enable") and "model" in parts) and not sheet.flag("training.compile"):
+        if sheet.flag("compile.enable") and "loss" in parts:
+            meaning.lack(
+                "compile.components", "the loss alone is compiled: it is counted as it is without the compiler"
+            )
         return
     checkpoints = meaning.job.get("activation_checkpointing")
     selects = checkpoints is not None and checkpoints.value == "selective-op"
@@ -366,10 +370,11 @@ TABLE = Table(
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
     names = [named(word) for word in words]
-    if not {"torchtitan.train", "run_train.sh", "run_llama_train.sh"} & set(names) and "train.py" not in names:
-        return None
     changes = dict(options(words, file))
-    config = changes.pop("job.config_file", None)
+    config = changes.pop("job.config_file", None)  # which a program around torchtitan's takes too
+    own = {"torchtitan.train", "run_train.sh", "run_llama_train.sh", "train.py"}
+    if config is None and not own & set(names):
+        return None
     held = {name: script.values[name][0] for name in ("CONFIG_FILE", "MODULE", "CONFIG") if script.values.get(name)}
     if config is None and "CONFIG_FILE" in held:
         config = Written(held["CONFIG_FILE"].text, file, held["CONFIG_FILE"].line)

@@ -60,6 +60,7 @@ UNMODELLED = {
     "reward_and_value_model.*": "the reward and value models of PPO",
     "forward_batch_size": "the batch of the forward passes without gradients",
     "enable_kv_cache": "a KV cache for generating",
+    "vllm_*": "an inference engine, in copies of torchtune",
     "layer_dropout*": "layers that are left out at random",
     "early_exit_loss*": "losses after several layers",
     "resize_token_embeddings": "the embedding is resized to the tokenizer",

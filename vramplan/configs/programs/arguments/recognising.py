@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.configs.programs.arguments import scripts
 from vramplan.configs.programs.arguments.ages import Age, age_of
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_TRL
+from vramplan.configs.programs.arguments.keys import HANDBOOK, OF_OTHERS, OF_SCRIPTS, OF_TRL
 from vramplan.configs.table import names
 
 TRAINER = "_trainer"
@@ -30,18 +30,31 @@ OF_TRLS_SCRIPTS = names("sft dpo kto grpo reward rloo sft.py dpo.py kto.py grpo.
 """What TRL's own scripts and the verbs of its console are called."""
 
 
+OF_SFT = names("packing dataset_text_field dataset_num_proc dataset_kwargs eval_packing num_of_sequences")
+"""Arguments of `SFTConfig`, and before it of `examples/scripts/sft.py`, that stood beside `max_seq_length`.
+
+Source: huggingface/trl 0.19.1, trl/trainer/sft_config.py; 0.8.6, examples/scripts/sft.py.
+"""
+
+
 def age(keys: Mapping[str, Any], *, trl: bool) -> Age | None:
     """What tells the release that a script is of, or the release of the parser that takes these arguments.
 
-    An argument that the script declares itself tells nothing. A file for TRL is judged by `evaluation_strategy` alone:
-    programs made from it have the others too.
+    An argument that the script declares itself tells nothing. A file for TRL is judged by `evaluation_strategy`, and by
+    `max_seq_length` beside another argument of SFT's configuration: programs made from it have the others too.
     """
     of_script: Age | None = getattr(keys.get(RELEASE), "value", None)
     if of_script is not None or RELEASE in keys:
         return of_script
     declared = getattr(keys.get("_declared"), "value", None) or {}
     own = {key for key in keys if key not in declared}
-    return age_of((), own & {"evaluation_strategy"} if trl else own, trl=trl)
+    telling = {"evaluation_strategy"}
+    tops = {key.split(".", 1)[0] for key in own}
+    if own & OF_SFT and not tops & (
+        HANDBOOK | {"max_length"}
+    ):  # scripts of the handbook take max_seq_length themselves
+        telling.add("max_seq_length")
+    return age_of((), own & telling if trl else own, trl=trl)
 
 
 def release_of_trl(keys: Mapping[str, Any]) -> str | None:
