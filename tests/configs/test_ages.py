@@ -106,3 +106,12 @@ def test_a_file_of_trl_that_has_two_arguments_of_an_old_configuration(beside: st
     assert (found.program, found.release) == ("trl", release)
     if release == "0.19.1":
         assert found.job["activation_checkpointing"] == "none"
+
+
+def test_the_device_of_an_engine_tells_the_release() -> None:
+    """trl 0.16.1, grpo_config.py: `vllm_device` is taken, the engine is a server, and bf16 is off by default."""
+    text = "model_name_or_path: gpt2\nper_device_train_batch_size: 1\nnum_generations: 2\nmax_completion_length: 8\n"
+    found = meant(f"{text}max_prompt_length: 8\nuse_vllm: true\nvllm_device: auto\n", "a.yaml")
+    assert found.release == "0.16.1"
+    assert "reserve" not in found.open
+    assert found.job["precision"] == "fp32"

@@ -134,3 +134,11 @@ def test_a_script_that_is_handed_such_a_file(tmp_path: Path) -> None:
     found = read_files([str(path)], Wanted())
     assert (found.job["micro_batch_size"], found.job["gradient_accumulation_steps"]) == (2, 8)
     assert {"data.shade", "hue"} <= {*found.unmodelled}
+
+
+def test_an_adapter_without_its_factor_has_pefts() -> None:
+    """peft 0.18, tuners/lora/config.py: `lora_alpha` is 8; a rank alone is no adapter's."""
+    own = OWN.replace("rank: 16", "r: 16").replace("      alpha: 32\n", "")
+    holds(job(own, "own.yaml"), adapter__rank=16, adapter__alpha=8, adapter__targets=["q_proj", "v_proj"])
+    alone = "".join(line for line in own.splitlines(keepends=True) if not line.strip().startswith(("target", "bias")))
+    assert "adapter.rank" not in job(alone.replace("      dropout: 0.1\n", ""), "own.yaml")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.configs.meant import holds, job, meant
+from tests.configs.meant import holds, job, meant, together
 from vramplan.configs.programs.torchtune import shape_name
 from vramplan.errors import InputError
 
@@ -348,3 +350,11 @@ def test_an_inference_engine_of_a_copy_is_told() -> None:
     text = "model: {_component_: torchtune.models.llama3_2.llama3_2_1b}\nbatch_size: 1\nvllm_mode: server\n"
     found = meant(f"{text}loss: {{_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}}\n", "a.yaml")
     assert "inference engine" in str(found.unmodelled["vllm_mode"])
+
+
+def test_a_recipe_of_a_copy_is_started_by_hand(tmp_path: Path) -> None:
+    own = "model: {_component_: torchtune.models.llama3_2.llama3_2_1b}\nbatch_size: 1\n"
+    own += "loss: {_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}\n"
+    line = "torchrun --nproc_per_node 2 recipes/dev/own_distributed.py --config own.yaml batch_size=3 seed=1\n"
+    found = together(tmp_path, {"own.yaml": own, "run.sh": line}, "run.sh")
+    assert (found.program, found.job["micro_batch_size"]) == ("torchtune", 3)

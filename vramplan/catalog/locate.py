@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -363,12 +363,21 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
 
 
 def load_all(
-    kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P], broken: list[Problem] | None = None
+    kind: Kind,
+    dirs: Sequence[Path],
+    load: Callable[[Path], P],
+    broken: list[Problem] | None = None,
+    having: Collection[str] = (),
 ) -> list[P]:
-    """Every profile, by name. InputError with the problems of all broken ones, unless `broken` takes them."""
+    """Every profile, by name. InputError with the problems of all broken ones, unless `broken` takes them.
+
+    `having`: texts that a profile has somewhere; one without them is not parsed.
+    """
     profiles: list[P] = []
     problems: list[Problem] = []
     for path in files(kind, dirs).values():
+        if having and any(word not in _text(path) for word in having):
+            continue
         try:
             profiles.append(_named(load, path))
         except InputError as error:

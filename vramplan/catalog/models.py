@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +110,14 @@ def find_model(
     return loaded.shape(), (*locate.shadow_told("models", loaded, name), *loaded.assumptions())
 
 
-def list_models(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[ModelProfile]:
-    """Every model profile by name. Raises InputError with the problems of broken files, unless `broken` takes them."""
-    return locate.load_all("models", dirs, load_model_profile, broken)
+def list_models(
+    dirs: Sequence[Path] = (), broken: list[Problem] | None = None, having: Collection[str] = ()
+) -> list[ModelProfile]:
+    """Every model profile by name. Raises InputError with the problems of broken files, unless `broken` takes them.
+
+    `having`: texts that the file of a profile has somewhere; one without them is left out unparsed.
+    """
+    return locate.load_all("models", dirs, load_model_profile, broken, having)
 
 
 def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, ...]:

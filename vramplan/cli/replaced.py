@@ -11,6 +11,7 @@ SHARDING, PRECISION, LOSS = "parallel.sharding", "precision", "loss"
 WEIGHTS, PURE = "weight_dtype", "pure-"  # whose weights are of the type that it computes in
 MASTER = "mixed-"
 SCALED = ("amp-fp16", "fsdp-fp16", "auto")  # whose loss torch.amp.GradScaler scales
+CHECKPOINTS, SELECTIVE_OP, PRODUCTS = "activation_checkpointing", "selective-op", "every_second_matmul"
 REFERENCE, ADAPTER_OFF = "dpo_reference", "adapter-off"
 OF_MASTER_COPIES = ("zero", "distributed-optimizer")
 OF_FSDP, HALVES = ("fsdp", "fsdp-grad-op", "hsdp:N"), ("bf16", "fp16")
@@ -18,7 +19,8 @@ OF_FSDP, HALVES = ("fsdp", "fsdp-grad-op", "hsdp:N"), ("bf16", "fp16")
 
 def meaningless(files: Mapping[str, Any], typed: Mapping[str, Any]) -> frozenset[str]:
     """Keys of the files that belong to a value which an option replaces: those of FSDP where `--sharding zero3` is
-    typed, the rank of an adapter that `--adapter null` takes away, the reference model of another loss.
+    typed, the rank of an adapter that `--adapter null` takes away, the reference model of another loss, what
+    selective checkpoints keep where others are asked for.
 
     Both have dotted keys. A key that is typed itself stays, and is judged with the rest of the job.
     """
@@ -37,6 +39,8 @@ def meaningless(files: Mapping[str, Any], typed: Mapping[str, Any]) -> frozenset
         found.add(WEIGHTS)
     if copies or (typed.get(PRECISION) is not None and typed[PRECISION] not in SCALED):
         found.add("grad_scaler")
+    if CHECKPOINTS in typed and typed[CHECKPOINTS] != SELECTIVE_OP:
+        found.add(PRODUCTS)
     if typed.get(LOSS) is not None and typed[LOSS] not in words.REFERENCED_LOSSES:
         found.add(REFERENCE)
     if "adapter.kind" in found and files.get(REFERENCE) == ADAPTER_OFF:

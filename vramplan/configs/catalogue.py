@@ -108,7 +108,8 @@ class Catalogue:
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: one of texts, with as many positions, then the shortest name."""
         best: tuple[Any, ...] | None = None
-        for profile in models.list_models(self.folders, []):
+        numbers = [str(sizes[size]) for size in ("hidden_size", "layers") if sizes.get(size)]  # which files write out
+        for profile in models.list_models(self.folders, [], numbers):
             try:
                 shape = models.load_model_shape(profile.file)
             except InputError:

@@ -24,6 +24,7 @@ LEAST = 3  # arguments of a trainer in a section, to take it for one
 ADAPTER = {**LORA, "rank": "lora_r", "lora_rank": "lora_r", "lora_r": "lora_r", "alpha": "lora_alpha"}
 ADAPTER |= {"dropout": "lora_dropout", "lora_target_modules": "lora_target_modules"}
 RANKS, ALPHAS = ("r", "rank", "lora_rank", "lora_r"), ("lora_alpha", "alpha")
+OF_ADAPTERS = ("lora_dropout", "target_modules", "lora_target_modules", "task_type", "bias")
 SWITCHES = ("enabled", "enable", "use", "use_lora", "use_peft", "use_qlora")
 
 MODELS = re.compile(r"(base_?)?(model|llm)(_(args|arguments|config))?")
@@ -113,6 +114,8 @@ def unwrapped(
     method = next((hit for text in (*sections, file or "") if (hit := METHODS.search(text.rpartition("/")[2]))), None)
     if method is None and (OF_SEQ2SEQ & sections[trains].keys() or not OF_TRL_ALONE & found.keys()):
         found.setdefault("program", place._replace(value="trainer"))
+    elif method is None and "use_peft" in found and not found.keys() & OF_METHODS:
+        found.setdefault("program", place._replace(value="sft_trainer"))  # whose script makes its own LoraConfig
     if method is not None and "program" not in found:
         found["program"] = place._replace(value=f"{method[1].lower()}_trainer")
     own = frozenset(key for key in found if TABLE.class_of(key) is None)
@@ -135,7 +138,7 @@ def _beside(found: Mapping[str, Written], left: Mapping[str, Written]) -> dict[s
     return named
 
 
-OF_METHODS = ("beta", "loss_type", "num_generations", "max_prompt_length", "max_completion_length")
+OF_METHODS = names("beta loss_type num_generations max_prompt_length max_completion_length")
 """What sections of a method say of a step: `dpo: {beta: 0.1}`."""
 
 
@@ -145,7 +148,10 @@ def _trains(inside: Mapping[str, Written]) -> bool:
 
 
 def _adapts(inside: Mapping[str, Written]) -> bool:
-    return any(key in inside for key in RANKS) and any(key in inside for key in ALPHAS)
+    """Whether a section has the arguments of an adapter: its rank beside its factor, or beside two more of its own."""
+    if not any(key in inside for key in RANKS):
+        return False
+    return any(key in inside for key in ALPHAS) or sum(key in inside for key in OF_ADAPTERS) > 1
 
 
 def _of_section(name: str, inside: Mapping[str, Written]) -> dict[str, Written]:
@@ -165,7 +171,7 @@ def _of_section(name: str, inside: Mapping[str, Written]) -> dict[str, Written]:
         found |= {LOADED[key]: item for key, item in inside.items() if key in LOADED and item.value is not None}
     if any(key in BITS for key in inside):
         found |= {BITS[key]: item for key, item in inside.items() if key in BITS}
-    found |= {key: item for key, item in inside.items() if key in (*LENGTHS, *OF_METHODS) and item.value is not None}
+    found |= {key: item for key, item in inside.items() if key in {*LENGTHS, *OF_METHODS} and item.value is not None}
     return found
 
 

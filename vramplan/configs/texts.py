@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from vramplan.catalog.text import PASTED, read_text
 from vramplan.configs import command, forms, notebooks, readme, records, registry, sections, shell, sky
@@ -141,6 +142,7 @@ def settings(text: str, file: str) -> dict[str, Written]:
     return _started_by(written, text, file) or _of_sections(written, file) or written
 
 
+@lru_cache(maxsize=64)
 def _trains(block: str) -> bool:
     """Whether a block of a page has a command of a program whose commands are read, or one that its program refuses."""
     try:

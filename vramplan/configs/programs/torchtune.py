@@ -398,12 +398,18 @@ def prepared(written: dict[str, Written]) -> dict[str, Written]:
     return {key.removeprefix(WITHIN): item for key, item in written.items()}
 
 
+RECIPE = re.compile(r"(^|/)recipes/[\w/]+\.py$")
+"""A recipe of a copy of torchtune that Python or torchrun starts."""
+
+
 def started(words: Words, script: Script, file: str) -> Launched | None:
     """What a command starts with this program; None where it is another."""
-    if not starts_with(words, "tune", "run") and not any(word.text == "torchtune._cli.tune" for word in words):
-        return None
     config = option(words, "--config", file)
-    return None if config is None else Launched(config, assigned(words, file), processes(words))
+    its_command = starts_with(words, "tune", "run") or any(word.text == "torchtune._cli.tune" for word in words)
+    by_hand = any(RECIPE.search(word.text) for word in words) and config is not None and "yaml" in str(config.value)
+    if config is None or not (its_command or by_hand):
+        return None
+    return Launched(config, assigned(words, file), processes(words))
 
 
 PROGRAM = Program(

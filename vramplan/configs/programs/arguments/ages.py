@@ -2,8 +2,8 @@
 
 Source: huggingface/trl, tags v0.11.4 to v1.9.0, trl/trainer/sft_trainer.py, dpo_trainer.py, sft_config.py and
 dpo_config.py; `tokenizer` of a trainer became `processing_class` (commit 47d08a96, 2024-10-07) and is gone in 0.16,
-`max_seq_length` in 0.20, `max_prompt_length` in 0.29; huggingface/transformers 4.46 and
-5.23.0, trainer.py and training_args.py, whose signatures have none of these.
+`max_seq_length` in 0.20, `max_prompt_length` in 0.29, and GRPO's `vllm_device` in 0.18;
+huggingface/transformers 4.46 and 5.23.0, trainer.py and training_args.py, whose signatures have none of these.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def age_of(of_trainer: Collection[str], of_arguments: Collection[str], *, trl: b
         return Age("0.15.2", "4.53.3", old[0], "TRL 0.16")
     if "evaluation_strategy" in of_arguments:
         return Age("0.15.2", "4.53.3", "evaluation_strategy", "Transformers 4.46")
+    if trl and "vllm_device" in of_arguments:
+        return Age("0.16.1", "4.53.3", "vllm_device", "TRL 0.18")
     if trl and "max_seq_length" in of_arguments:
         return Age("0.19.1", "4.53.3", "max_seq_length", "TRL 0.20")
     gone = sorted(BEFORE_5 & set(of_arguments))

@@ -40,7 +40,7 @@ Source: huggingface/trl 0.19.1, trl/trainer/sft_config.py; 0.8.6, examples/scrip
 def age(keys: Mapping[str, Any], *, trl: bool) -> Age | None:
     """What tells the release that a script is of, or the release of the parser that takes these arguments.
 
-    An argument that the script declares itself tells nothing. A file for TRL is judged by `evaluation_strategy`, and by
+    An argument that the script declares itself tells nothing. A file for TRL is judged by these two, and by
     `max_seq_length` beside another argument of SFT's configuration: programs made from it have the others too.
     """
     of_script: Age | None = getattr(keys.get(RELEASE), "value", None)
@@ -48,7 +48,7 @@ def age(keys: Mapping[str, Any], *, trl: bool) -> Age | None:
         return of_script
     declared = getattr(keys.get("_declared"), "value", None) or {}
     own = {key for key in keys if key not in declared}
-    telling = {"evaluation_strategy"}
+    telling = {"evaluation_strategy", "vllm_device"}
     tops = {key.split(".", 1)[0] for key in own}
     if own & OF_SFT and not tops & (
         HANDBOOK | {"max_length"}
