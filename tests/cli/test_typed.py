@@ -362,6 +362,13 @@ def test_no_shipped_profile_is_out_of_scope() -> None:
     assert len(GPUS) > 3
 
 
+@pytest.mark.parametrize(
+    "name", ["openbmb/MiniCPM-V-2_6", "deepseek-ai/Janus-Pro-7B", "deepseek-ai/deepseek-vl2", "Phi-3.5-vision-instruct"]
+)
+def test_a_model_of_images_that_is_not_modelled_leads_to_its_text(name: str) -> None:
+    assert "give the config.json of the text part" in run("fit", name, "-g", "a100").err
+
+
 def test_commands_have_other_names() -> None:
     for other, name in OTHER_NAMES.items():
         assert run(other, "--help").out == run(name, "--help").out

@@ -408,6 +408,10 @@ def test_sections_of_deepspeeds_file_below_accelerates_reach_nobody() -> None:
     found = meant(text + "  zero_optimization:\n    stage: 2\n    overlap_comm: true\n", "a.yaml")
     holds({value.key: value.value for value in found.values}, parallel__sharding="zero3", precision="mixed-bf16")
     assert any("zero_optimization of DeepSpeed's own file reach nobody" in note for note in found.notes)
+    # accelerate 1.15.0, commands/config/config_args.py: the plugin has stage 2 where zero_stage is not said
+    found = meant(text.replace("zero_stage", "stage"), "a.yaml")
+    holds({value.key: value.value for value in found.values}, parallel__sharding="zero2")
+    assert any("stage of DeepSpeed's own file reach nobody" in note for note in found.notes)
     with pytest.raises(InputError, match="offload_param_dvice"):
         meant(text + "  offload_param_dvice: cpu\n", "a.yaml")
 

@@ -83,7 +83,7 @@ MODELS = (
         r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$"
         r"|smolvlm2?(-(256m|500m|2\.2b))?$|idefics3-8b(-llama3)?$"
         r"|pixtral-12b|internvl3(\.5)?-\d+b$|paligemma(-3b|2-(3b|10b|28b))-(pt|mix)-\d+$)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
-        r"|.*-omni.*|florence.*|molmo.*|openvla.*|.*-vla(-.*)?|pi0.*)",
+        r"|.*[-.\d]vl\d.*|minicpm-?[vo]-?.*|janus.*|cogvlm.*|ovis.*|.*-omni.*|florence.*|molmo.*|openvla.*|.*-vla(-.*)?|pi0.*)",
         VISION_LANGUAGE,
     ),
     Scope(

@@ -252,8 +252,8 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
             meaning.lack(key, f"{prefetch} gathers later than BACKWARD_PRE, which is counted")
 
 
-SECTIONS = re.compile(r"deepspeed_config\.(zero_optimization|bf16|fp16|optimizer|activation_checkpointing)\b")
-"""Sections of DeepSpeed's own file, which the launcher takes for its options and hands on to nobody."""
+SECTIONS = re.compile(r"deepspeed_config\.(zero_optimization|bf16|fp16|optimizer|activation_checkpointing|stage)\b")
+"""Sections and keys of DeepSpeed's own file, which the launcher takes for its options and hands on to nobody."""
 
 
 def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:

@@ -44,7 +44,7 @@ WITHOUT_EFFECT = names(
     fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_state_dict_type
     fsdp_config.fsdp_limit_all_gathers fsdp_config.fsdp_mixed_precision
     deepspeed_config.pin_memory deepspeed_config.timeout fsdp_config.timeout fsdp_config.fsdp_timeout
-    deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model
+    deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model deepspeed_config.stage
     deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile
     deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
     deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path config_file
