@@ -603,3 +603,24 @@ def test_arguments_of_one_class_are_handed_to_another() -> None:
         precision="fp32",
         loss="grpo",
     )
+
+
+def test_an_option_says_how_long_samples_are_where_no_tokenizer_cuts_them() -> None:
+    text = """
+        import argparse
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--max_len", type=int, default=384)
+        args = parser.parse_args()
+        model = AutoModelForCausalLM.from_pretrained("gpt2")
+        training = TrainingArguments(output_dir="out", per_device_train_batch_size=4)
+        Trainer(model=model, args=training, train_dataset=rows(args.max_len)).train()
+    """
+    assert job(text, "own.py")["sequence_length"] == 384
+    cut = text.replace("        Trainer(", "        tokenizer(texts, truncation=True, max_length=96)\n        Trainer(")
+    assert job(cut, "own.py")["sequence_length"] == 96
+    two = text.replace(
+        "        args = parser", "        parser.add_argument('--seq_len', type=int, default=8)\n        args = parser"
+    )
+    assert "sequence_length" not in job(two, "own.py")

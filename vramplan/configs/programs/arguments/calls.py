@@ -27,9 +27,11 @@ from vramplan.configs.programs.arguments.keys import (
     FREEZES_SOUND,
     KBIT,
     MADE_ELSEWHERE,
+    OF_LENGTH,
     OF_PAIRS,
     OLD_KBIT,
     SETS_GRADIENTS,
+    TO_DICT,
 )
 from vramplan.configs.programs.arguments.model_calls import CLASSIFIERS, LIBRARIES, ModelPage
 from vramplan.configs.programs.arguments.recognising import RELEASE
@@ -89,9 +91,6 @@ PREFERENCES = re.compile(r"(DPO|KTO|ORPO|CPO|SimPO|RRHF|Reward|Preference|Pairwi
 
 NAMED = re.compile(r"(name|path|repo|id|dir)$")
 """How an argument ends that is the name of a model, which a trainer of TRL loads."""
-
-TO_DICT = re.compile(r"\.to_dict\(\)$")
-"""How all arguments of one class are handed to another: `GRPOConfig(**training_args.to_dict())`."""
 
 OWN_STEPS = ("compute_loss", "training_step")
 """Methods of a trainer that another one may have in its place."""
@@ -390,6 +389,11 @@ class _Page(ModelPage):
                 value = self.names.value(given["max_length"])
                 if isinstance(value, int):
                     found.append((value, call))
+        named = [self.names.options[one] for one in OF_LENGTH if one in self.names.options]
         if found:
             value, call = max(found, key=lambda pair: pair[0])
             self.usual("model_max_length", value, call)
+        elif len(named) == 1 and (default := self.names.arguments.get(named[0][0])) is not None:
+            length = self.names.value(default)  # of the command, or what the option has by default
+            if isinstance(length, int) and length > 1:
+                self.usual("model_max_length", length, named[0][1])

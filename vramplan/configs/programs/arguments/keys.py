@@ -6,6 +6,8 @@ trl/trainer/*_config.py, trl/scripts/utils.py.
 
 from __future__ import annotations
 
+import re
+
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.sampling import SHARE
 from vramplan.configs.table import Table, names
@@ -78,6 +80,12 @@ BITS = {
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
 }
 """Arguments of a script by the names that they have in BitsAndBytesConfig of Transformers."""
+
+OF_LENGTH = ("max_len", "max_length", "max_seq_len", "max_seq_length", "seq_len", "seq_length", "cutoff_len")
+"""Options of a script that say how long its samples are, where no call of a tokenizer cuts them."""
+
+TO_DICT = re.compile(r"\.to_dict\(\)$")
+"""How all arguments of one class are handed to another: `GRPOConfig(**training_args.to_dict())`."""
 
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
