@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 from vramplan.catalog import scalars
@@ -45,9 +46,13 @@ class NotedNames:
 
     def is_mentioned(self, function: Function | None) -> bool:
         """Whether the text has the name of a function beside its head, without which the script does not call it."""
+        return function is None or function.name in self._mentioned
+
+    @cached_property
+    def _mentioned(self) -> frozenset[str | None]:
+        """The names and the attributes of the text."""
         found = ast.walk(self.tree)
-        named = (one.id if isinstance(one, ast.Name) else getattr(one, "attr", None) for one in found)
-        return function is None or function.name in named
+        return frozenset(one.id if isinstance(one, ast.Name) else getattr(one, "attr", None) for one in found)
 
     def tests_of(self, node: ast.AST, value: Callable[[ast.expr], Any]) -> Iterator[tuple[Any, bool]]:
         """What the tests around a node are, as far as the text decides them, each with whether it has to hold."""

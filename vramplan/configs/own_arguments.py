@@ -10,6 +10,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from vramplan.configs.constructed import Beside
@@ -152,12 +153,20 @@ def _wraps_elsewhere(names: ScriptNames, beside: Beside) -> Wrapping | None:
 
 
 def _function_of(found: tuple[str, str], name: str) -> str | None:
-    """The text of a function of a module, None where it has none of that name."""
+    """The text of a function of a module; None where it has none of that name, or nothing that wraps a model."""
+    if f"def {name}" not in found[0] or not any(word in found[0] for word in WRAPS):
+        return None
     try:
-        function = ScriptNames(*found).functions.get(name)
+        function = _module(*found).functions.get(name)
     except InputError:
         return None
     return None if function is None else ast.unparse(function)
+
+
+@lru_cache(maxsize=16)
+def _module(text: str, file: str) -> ScriptNames:
+    """A module beside a script. Raises InputError where it is not Python."""
+    return ScriptNames(text, file)
 
 
 def _decided(names: ScriptNames, found: dict[str, Any]) -> dict[str, Any]:
