@@ -41,8 +41,12 @@ class NotedNames:
 
     def calls(self) -> Iterator[ast.Call]:
         """Every call, in the order of the text."""
+        yield from self._calls
+
+    @cached_property
+    def _calls(self) -> list[ast.Call]:
         found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
     def is_mentioned(self, function: Function | None) -> bool:
         """Whether the text has the name of a function beside its head, without which the script does not call it."""
