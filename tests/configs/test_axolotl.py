@@ -557,4 +557,4 @@ def test_the_settings_of_the_allocator_that_axolotl_makes_are_told() -> None:
     ):
         read = meant(FULL, "a.yml", version=version)
         assert "allocator" not in read.job
-        assert any(f"--allocator {settings} simulates" in note for note in read.notes)
+        assert any(f"--allocator {settings} always simulates" in note for note in read.notes)
