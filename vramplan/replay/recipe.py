@@ -38,6 +38,7 @@ def recipe_of(setup: Setup, precision: Precision, *, evaluates: bool = False) ->
         padded=setup.padded,
         masked=setup.loss in MASKED,
         packed=setup.packed,
+        evaluates=evaluates,
         returns_cache=setup.use_cache and _makes_cache(setup, evaluates=evaluates),
         old_code=setup.old_code,
         split=setup.split,

@@ -6,14 +6,20 @@ from vramplan.catalog.fields import Fields
 from vramplan.job.given.read import RawJob
 from vramplan.job.trained.adapter_targets import ends_of
 from vramplan.options import words
-from vramplan.replay.techniques.adapters import is_end, is_saved_as
+from vramplan.replay.techniques.adapters import is_end, is_saved_as, leaf
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.adapter_kinds import KINDS
-from vramplan.values.job import Adapter
+from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
 
-OF_A_HEAD = ("standard", "fp32-logits", words.HALF_LOGITS, "chunked:N", "dpo", "classification")
+OF_A_HEAD = ("standard", "fp32-logits", words.HALF_LOGITS, "chunked:N", "classification", *words.PAIR_LOSSES)
 """Losses that call the head as a module, and do not take its weight."""
+
+OF_TRL = (*words.REFERENCED_LOSSES, words.POLICY, words.TILED)
+"""Losses for which TRL takes the weight and the bias of the head (trl 1.16.0, trainer/utils.py, add_fused_lm_head)."""
+
+OF_A_WEIGHT = (*OF_TRL, "fused")
+"""Losses that pass by the adapter of a head: it lies beside its weight, and nobody trains it."""
 
 
 def tokens_of(raw: RawJob, fields: Fields, model: ModelShape, names: Names, kind: str) -> int | None:
@@ -34,7 +40,15 @@ def tokens_of(raw: RawJob, fields: Fields, model: ModelShape, names: Names, kind
     return number
 
 
-def check(raw: RawJob, fields: Fields, model: ModelShape, names: Names, adapter: Adapter, loss: str) -> None:
+def check(
+    raw: RawJob,
+    fields: Fields,
+    model: ModelShape,
+    names: Names,
+    adapter: Adapter,
+    loss: str,
+    told: list[Assumption],
+) -> None:
     """Refuse what PEFT refuses, and what is not modelled."""
     table, head = (end and is_end(end, adapter.targets) for end in (names.token_table, names.head))
     if (table or head) and not KINDS[adapter.kind].is_lora:
@@ -48,8 +62,19 @@ def check(raw: RawJob, fields: Fields, model: ModelShape, names: Names, adapter:
     if adapter.trainable_tokens and any(is_saved_as(names.token_table, word) for word in adapter.modules_to_save):
         message = f"{names.token_table} is trained in full"
         fields.refuse("trainable_tokens", message, hint="leave one of the two out")
+    word = words.pattern_word(loss)
     tied = adapter.trainable_tokens and model.tied_embeddings and model.task != "cls"
-    if (head or tied) and words.pattern_word(loss) not in OF_A_HEAD:
+    if tied and word in OF_TRL:
+        message = (
+            f"{loss} cannot run: TRL asks the head for its bias, which it has none of where it is tied to the table"
+        )
+        fields.refuse("trainable_tokens", message, hint="leave it out, or loss standard")
+    elif (head or tied) and word not in OF_A_HEAD and (tied or word not in OF_A_WEIGHT):
         what = "what is trained of the table that it is tied to" if tied else "its adapter"
         message = f"{loss} takes the weight of the head, without {what}: not modelled"
         raw.fields.refuse("loss", message, hint="use standard")
+    elif head and word in OF_A_WEIGHT:
+        why = f"{loss} takes the weight of the head without its adapter, which stays as it is"
+        if not adapter.modules_to_save and all(leaf(one) == names.head for one in adapter.targets):
+            fields.refuse("targets", f"{why}: nothing would be trained", hint="name a further layer")
+        told.append(Assumption("adapter.targets", list(adapter.targets), why))

@@ -93,7 +93,7 @@ def resolve_trained(
         made = virtual_tokens.adapter_of(raw, raw.adapter, model, loss, told, saved=saved, dtype=dtype)
         return frozen, made, told
     adapter = reader.adapter()
-    adapter_ends.check(raw, raw.adapter, model, names, adapter, loss)
+    adapter_ends.check(raw, raw.adapter, model, names, adapter, loss, told)
     is_foreign = model.engine is not None and not adapter.rank  # no engine's own code has a kind without a rank
     may_miss = may_miss_adapter(model.family) and not is_foreign
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):

@@ -15,7 +15,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, words
 from vramplan.replay.models.olmo2 import RMSNorm
-from vramplan.replay.models.part_names import GATED_EXPERTS, ROUTER
+from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import both_masks, has_window
@@ -165,9 +165,6 @@ class Afmoe(Llama):
         why = "a flat parameter cannot hold its router's expert_bias, which is not trained, beside its weights"
         return why if has_experts(shape) else None
 
-    not_adapted = ("gate",)
-    all_linear_beyond_lora = True  # no other adapter is put over a parameter
-    no_all_linear = "whose router is a linear layer that PEFT adapts by its parameter"
     keeps_fp32 = True  # norms and biases, `_keep_in_fp32_modules`
 
     @staticmethod
@@ -179,9 +176,9 @@ class Afmoe(Llama):
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
         """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING, by the pattern that Transformers converts it with.
 
-        The router is left out: it is a linear layer, whose name no target may have.
+        The router's is the weight of a linear layer.
         """
-        return {name: of for name, of in GATED_EXPERTS.items() if of != ROUTER}
+        return GATED_EXPERTS
 
     def model(self, input_ids: Tensor) -> Tensor:
         """AfmoeModel.forward."""

@@ -33,7 +33,7 @@ class AltUp:
 
     def __init__(self, tape: Tape, recipe: Recipe, states: int) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.states = states
+        self.states, self.clips = states, not recipe.evaluates
         self.correct_output_scale = tape.parameter("altup.correct_output_scale", (width,), dtype)
         self.correction_coefs = Unquantized(tape, "correction_coefs", states, states, dtype, bias=False)
         self.prediction_coefs = Unquantized(tape, "prediction_coefs", states, states**2, dtype, bias=False)
@@ -62,12 +62,18 @@ class AltUp:
         _modalities = self.modalities(activated)
         innovation = sub(activated, select(predictions, 0))
         innovation = repeat_first(innovation, self.states)
-        _weight = clamp(self.correction_coefs.weight)
-        coefficients = add_scalar(linear(_modalities, _weight))
+        coefficients = self.corrections(_modalities)
         coefficients = unsqueeze(permute(coefficients, (2, 0, 1)), 3)
         corrected = mul(innovation, coefficients)
         corrected = add_in_place(corrected, predictions)
         return to(contiguous(corrected), activated.dtype)
+
+    def corrections(self, modalities: Tensor) -> Tensor:
+        """How far each goes: weights are clipped in training alone."""
+        if not self.clips:
+            return add_scalar(self.correction_coefs(modalities))
+        _weight = clamp(self.correction_coefs.weight)
+        return add_scalar(linear(modalities, _weight))
 
     def scaled(self, corrected: Tensor) -> Tensor:
         """scale_corrected_output, which is the module's own forward."""

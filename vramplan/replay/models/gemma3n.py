@@ -21,7 +21,7 @@ from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, SELECTIVE, Linear, Recipe
 from vramplan.replay.models.shared_keys import REUSES, SharedKeys, saved_again
 from vramplan.replay.models.windows import has_window
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Sharding, VirtualTokens
 from vramplan.replay.operators.alternating import add_to_rest, deviation_last
 from vramplan.replay.operators.elementwise import add, mean_last, mul, mul_scalar, relu
 from vramplan.replay.operators.indexing import scale_in_place_by
@@ -66,11 +66,14 @@ class LayerInputs(Gemma4LayerInputs):
 
     def __call__(self, input_ids: Tensor, embeds: Tensor) -> Tensor:
         shape = (*embeds.shape[:2], self.layers, self.size)
-        inputs = view(scaled_rows(in_table(input_ids), self.table), shape)
+        given = not embeds.tape.role(VirtualTokens).puts_some  # embedded tokens say nothing of the rows of a table
+        inputs = view(scaled_rows(in_table(input_ids), self.table), shape) if given else None
         projected = self.projection(embeds)
         projected = scale_in_place_by(projected, buffer_of(embeds))
         projected = view(projected, shape)
         projected = self.norm(projected)
+        if inputs is None:
+            return projected
         return mul(add(projected, inputs), buffer_of(embeds))
 
 
@@ -198,6 +201,7 @@ class Gemma3n(Gemma3):
     takes_padding = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
+    takes_virtual_tokens = True
     left_unquantized = ("correction_coefs", "prediction_coefs")
 
     def buffers(self) -> list[int]:
@@ -223,7 +227,7 @@ class Gemma3n(Gemma3):
         position_ids = self.position_ids(input_ids)
         masks = self.masks(_embeds)
         states = States(_embeds.dtype)
-        hidden = states.expanded(_embeds, into)
+        state = [states.expanded(_embeds, into)]
         rotary = {full: self.cosines_and_sines(_embeds, shape.head_size) for full in self.kinds()}
         _shared = SharedKeys()
         checkpointed = each_is_a_checkpoint(recipe.segments)
@@ -245,7 +249,7 @@ class Gemma3n(Gemma3):
             return full, mode, sparse, mode == REUSES and make_ups[i] not in make_ups[i + 1 :]
 
         hidden = run_blocks(
-            *(tape, recipe.segments, block, hidden),
+            *(tape, recipe.segments, block, state),
             kind=kind,
             alike=False,
             make_up=make_ups.__getitem__,

@@ -158,6 +158,7 @@ class Recipe(NamedTuple):
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
     tiling: Tiling | None = None  # of the MLP of each block; None: it runs at once
     slice: Slice = Slice()
+    evaluates: bool = False  # the model is in eval mode
     modules_repeat: bool = False  # modules of a block that follow each other and are alike are a repeated unit
     loaded_dtype: DType | None = (
         None  # of what is not gathered, where weights are gathered in another type; None: theirs

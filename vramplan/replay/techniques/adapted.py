@@ -31,7 +31,7 @@ from vramplan.replay.techniques.adapters import (
     widths,
 )
 from vramplan.replay.techniques.convolution_adapters import LoraConvolution
-from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
+from vramplan.replay.techniques.expert_adapters import LoraTensors, over_weight, tensors_of
 from vramplan.replay.techniques.frozen import matches, path_of, words_of_block
 from vramplan.replay.techniques.gptq import is_quantized
 from vramplan.replay.techniques.lora_kernels import OutputAtOnce, all_at_once, gated_at_once
@@ -129,6 +129,11 @@ class Adapted(Trained):
         """Whether a linear layer is a target."""
         return leaf(name) not in self.former and is_target(name, self.targets)
 
+    def is_tensor(self, name: str) -> bool:
+        """Whether PEFT takes a linear layer's name for a tensor which is the weight of that very layer."""
+        former = self.former.get(leaf(name))
+        return former == f"{leaf(name)}.weight" and former in tensors_of(self.adapter.targets, self.former, ALL_LINEAR)
+
     def tied(self, tape: Tape, table: Parameter, name: str) -> Parameter:
         """A head that is a module to save is a copy of its own, and another keeps the original of the table.
 
@@ -189,9 +194,14 @@ class Adapted(Trained):
         if self.is_saved(tape, name):
             return None
         quantized = self.quantized(tape, module, name)
-        if not self.is_adapted(name):
+        is_tensor = self.is_tensor(name)
+        if not (self.is_adapted(name) or is_tensor):
             return quantized
         with tape.building(OWN):
+            if is_tensor and quantized is None:  # a layer of few bits is one for an adapter, which it asks for first
+                weights = {self.former[leaf(name)]: module.weight}
+                tensors = LoraTensors(tape, weights, self.adapter, tuple(weights), DTYPES[self.adapter.dtype])
+                return over_weight(tensors)
             if name == OUTPUT_LAYER and OUTPUT in self.adapter.kernels:
                 lora = LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype])
                 return OutputAtOnce(module, lora, None if quantized is None else self.bits)

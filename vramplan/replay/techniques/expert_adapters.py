@@ -14,11 +14,13 @@ from typing import Any
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models.capable import adapted_experts
+from vramplan.replay.models.modules import Linear
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, mul_scalar
 from vramplan.replay.operators.folded import factors_product, fold
 from vramplan.replay.operators.indexing import permute
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import ALL_LINEAR, leaf
@@ -139,3 +141,14 @@ class LoraTensors:
         right = to(rows, weight.dtype)
         del rows, columns
         return lambda: fold(self.base(name), left, right, scaled=self.scaled)
+
+
+def over_weight(tensors: LoraTensors) -> Callable[[Linear, Tensor], Tensor]:
+    """What runs in place of a linear layer whose weight is a tensor to PEFT, as that of AFMoE's router is."""
+    (name,) = tensors.weights
+
+    def run(module: Linear, x: Tensor) -> Tensor:
+        output: Tensor = tensors(lambda given, look: linear(given, look(name), module.bias), x)
+        return output
+
+    return run

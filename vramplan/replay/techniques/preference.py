@@ -25,7 +25,7 @@ class Scored(NamedTuple):
     others: tuple[Tensor, ...]  # what was asked for of entropy, mean of the logits, and being the likeliest
     mask: Tensor
     loss: Tensor
-    positions: Tensor | None  # their number, which the graph of the loss keeps, unless that keeps all on the host
+    positions: Tensor | None  # their number, which the graph of the loss keeps, if there is one on the device
 
 
 def fused_lm_head(
@@ -58,7 +58,8 @@ def fused_lm_head(
     count = tape.new("sum", (), INT64, False)
     count = tape.new("clamp", (), INT64, False)
     loss = div_by(total, count)
-    return Output(None, Scored(log_probs, beside, mask, loss, None if tape.told.packing else count))
+    kept = None if tape.told.packing or tape.no_grad else count
+    return Output(None, Scored(log_probs, beside, mask, loss, kept))
 
 
 def preference_loss(

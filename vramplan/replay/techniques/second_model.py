@@ -54,7 +54,7 @@ def run_beside(
     tape.dismiss(Trained)
     if other_trained is not None:
         train(tape, other_trained)
-    model = family(recipe.shape.family)(tape, recipe)
+    model = family(recipe.shape.family)(tape, recipe if trained is not None else recipe._replace(evaluates=True))
     precision = PRECISIONS[setup.precision]
     has_policy_alone = precision.stored is not None and trained is None and not whole  # TRL's prepare_fsdp
     tape.autocast, tape.no_grad = None if has_policy_alone else precision.autocast, True
