@@ -169,7 +169,8 @@ def all_of(model: ModelShape, names: Names, known: Sequence[str]) -> str:
 def ends_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     """The table of the tokens and the head, which may be targets where they are named."""
     own = model.published_family is None and model.engine is None
-    whole = model.task not in ("seq2seq", "contrastive") and not (model.takes_images or model.takes_audio)
+    reads_tokens = not model.takes_audio and (not model.takes_images or model.vision_layers is not None)
+    whole = model.task not in ("seq2seq", "contrastive") and reads_tokens
     return tuple(filter(None, (names.token_table, names.head))) if own and whole else ()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"
 ENCODER = "encoder"  # whose blocks a model has beside those of a decoder
 
@@ -16,3 +18,10 @@ GATED_EXPERTS = {"gate": ROUTER, "gate_proj": GATE_UP, "up_proj": GATE_UP, "down
 
 NUMBERED_EXPERTS = {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
 """The same of Mixtral, whose checkpoints have numbers for the layers of an expert."""
+
+IMAGES = "vision_encoder"  # the part of a model that reads images before text
+
+
+def is_of_tokens(part: Sequence[str]) -> bool:
+    """Whether a weight belongs to the embeddings of tokens: an encoder of images has embeddings of its own."""
+    return EMBEDDINGS in part and IMAGES not in part

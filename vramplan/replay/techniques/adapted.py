@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.replay.models.lora_kernels import MLP, OUTPUT, OUTPUT_LAYER, QKV
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.models.part_names import EMBEDDINGS, HEAD_LAYER, LAYERS, TIED_HEAD
+from vramplan.replay.models.part_names import HEAD_LAYER, LAYERS, TIED_HEAD, is_of_tokens
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.quantized import FourBits
 from vramplan.replay.recorder import Tape
@@ -155,7 +155,7 @@ class Adapted(Trained):
 
     def made(self, parameter: Parameter) -> None:
         """The first weight of the embeddings is the table of the tokens, which has an adapter where it is named."""
-        if self.found_table or EMBEDDINGS not in parameter.part:
+        if self.found_table or not is_of_tokens(parameter.part):
             return
         self.found_table, tape, adapter = True, parameter.tape, self.adapter
         name = parameter.name.removesuffix(".weight")

@@ -14,7 +14,7 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.capable import looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
-from vramplan.replay.models.part_names import EMBEDDINGS, HEAD_LAYER, LAYERS
+from vramplan.replay.models.part_names import HEAD_LAYER, LAYERS, is_of_tokens
 from vramplan.replay.models.parts import asks_no_inputs, block_lists
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
@@ -229,7 +229,7 @@ class _Collector(Trained):
         return table
 
     def made(self, parameter: Parameter) -> None:
-        if not self.token_table and EMBEDDINGS in parameter.part:
+        if not self.token_table and is_of_tokens(parameter.part):
             self.token_table = parameter.name.removesuffix(".weight")
 
     def makes_head(self, tape: Tape, weight: Parameter) -> None:
