@@ -267,12 +267,25 @@ def test_ends_and_norms_may_be_trained(adapter: dict[str, Any], trained: int) ->
     assert record_of(adapter).trainable_parameters == trained
 
 
+def test_a_loss_that_takes_the_weight_of_the_head_passes_by_its_adapter() -> None:
+    adapter = {"kind": "lora", "targets": ["lm_head", "q_proj"]}
+    told = {one.key: one.why for one in build_job({**KEYS, "loss": "fused", "adapter": adapter}).assumptions}
+    assert "without its adapter" in told["adapter.targets"]
+    called = build_job({**KEYS, "loss": "cpo", "runtime": "transformers", "adapter": adapter})
+    assert "adapter.targets" not in {one.key for one in called.assumptions}
+
+
 @pytest.mark.parametrize(
     ("adapter", "more", "message"),
     [
         ({"kind": "vera", "targets": ["lm_head"]}, {}, "vera is not modelled over embeddings and heads"),
         ({"kind": "dora", "targets": ["embed_tokens"]}, {}, "dora is not modelled over embed_tokens"),
-        ({"kind": "lora", "targets": ["lm_head"]}, {"loss": "fused"}, "fused takes the weight of the head"),
+        ({"kind": "lora", "targets": ["lm_head"]}, {"loss": "fused"}, "stays as it is: nothing would be trained"),
+        (
+            {"kind": "trainable-tokens", "trainable_tokens": 3},
+            {"loss": "dpo", "runtime": "transformers", "model": {**TINY, "tied_embeddings": True}},
+            "dpo cannot run: TRL asks the head for its bias",
+        ),
         ({"kind": "lora", "targets": ["embed_tokens"], "trainable_tokens": 3}, {}, "has an adapter already"),
         ({"kind": "trainable-tokens"}, {}, "trainable_tokens: is missing"),
         ({"kind": "ln-tuning", "targets": ["q_proj"]}, {}, "'q_proj' names no norm"),

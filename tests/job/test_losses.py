@@ -158,6 +158,8 @@ def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
     assert (one.dpo_reference, loss_of(one)) == ("adapter-off", "dpo-adapter-off")
     assert one.adapter is not None
     assert (one.adapter.dropout, told(one)["adapter.dropout"]) == (0.0, 0.0)
+    said = job(loss="dpo", dropout=0.0, adapter={"kind": "lora", "dropout": 0.1})
+    assert said.adapter == one.adapter  # as the echo of a job says what TRL sets it to
     own = job(loss="dpo", dropout=0.1, dpo_reference="model", adapter={"kind": "lora", "dropout": 0.1})
     assert own.adapter is not None
     assert (own.adapter.dropout, loss_of(own)) == (0.1, "dpo")
