@@ -116,7 +116,7 @@ ROWS = {
     "sharded_spaces": 39,
     "state_spaces": 236,
     "short_convolutions": 255,
-    "met": 105,
+    "met": 112,
     "rounded": 50,
     "rounded_shared": 22,
     "torchtune_rounded": 19,

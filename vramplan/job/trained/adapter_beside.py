@@ -23,7 +23,8 @@ def dropout_of(
     Quantized layers are no Conv1D.
     """
     turns_off = raw.loss in words.PREFERENCE_LOSSES and raw.loss != words.POLICY
-    turned_off = turns_off and not raw.dropout  # 0 is what TRL sets it to, said or not
+    own = raw.fields.present("dropout") and raw.dropout != 0  # 0 is what TRL sets it to, said or not
+    turned_off = turns_off and not own
     if kind == DORA and turned_off:
         why = "TRL sets it to 0, PEFT computes as if it were not"
         message = f"{dropout:g} is not modelled with dora and {raw.loss}: {why}"

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 6713 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full | 6714 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared,
   deberta_v2_zero, decoders, distilbert, distilbert_shared, electra, electra_shared, electra_zero, evaluation,
   evaluation_more, every_type_shared, every_type_zero, families, flat_adapters, flat_host, flat_parameter, foundry,
@@ -133,7 +133,7 @@ adapter: loha | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi,
   mixtral, phi
 adapter: lokr | 14 | adapter_kinds | bert, gemma2, llama, mistral, mixtral, phi, qwen2 | bert, gemma2, llama,
   mixtral, phi
-adapter: lora | 2370 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
+adapter: lora | 2376 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, dbrx,
   dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert, electra,
   electra_shared, electra_zero, flat_adapters, fully_shard_more, further_types, further_types_shared,
   further_types_zero, fused_lora, fused_lora_shared, image_shared, image_text, images, liger, linear, litgpt,
@@ -180,18 +180,18 @@ adapter: oft | 70 | adapted, met, met_shared, modernbert, optimizers_more, other
   helium, lfm2, llama, llama4_text, mistral, mixtral, modernbert, olmo2, opt, phi, phi3, qwen2, qwen3_5_moe_text,
   qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, gptj, granite, helium, lfm2, llama, llama4, mixtral,
   modernbert, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe
-adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families, named_types,
-  optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek_v2, deepseek_v3, ernie4_5_moe,
-  glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | deepseek, ernie4_5_moe,
-  glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
+adapter: over experts | 56 | adapters_more, fully_shard_more, liger, linear, met, more_families, named_types,
+  optimizers_more, other_families, other_optimizers, policy, preference_zero | afmoe, deepseek_v2, deepseek_v3,
+  ernie4_5_moe, glm4_moe, glm4_moe_lite, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_moe, qwen3_next | afmoe,
+  deepseek, ernie4_5_moe, glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
 adapter: p-tuning | 39 | met, met_shared, text_types, virtual_tokens | bart, bert, cohere2, gpt2, gpt_neox, jamba,
   llama, m2m_100, marian, mixtral, pegasus, t5 | bart, bert, cohere, gpt2, jamba, llama, m2m_100, marian, mixtral,
   neox, pegasus, t5
 adapter: prefix-tuning | 34 | met, met_shared, virtual_tokens | gpt2, gpt_neox, llama, mixtral, olmoe, qwen2, qwen3 |
   gpt2, llama, mixtral, neox, olmoe
-adapter: prompt-tuning | 35 | met_shared, text_types, virtual_tokens | bart, bert, falcon, gemma, gpt2, gpt_neox,
-  llama, m2m_100, marian, mbart, mixtral, pegasus, t5 | bart, bert, falcon, gemma, gpt2, llama, m2m_100, marian,
-  mbart, mixtral, neox, pegasus, t5
+adapter: prompt-tuning | 36 | met, met_shared, text_types, virtual_tokens | bart, bert, falcon, gemma, gemma3n_text,
+  gpt2, gpt_neox, llama, m2m_100, marian, mbart, mixtral, pegasus, t5 | bart, bert, falcon, gemma, gemma3n, gpt2,
+  llama, m2m_100, marian, mbart, mixtral, neox, pegasus, t5
 adapter: randlora | 21 | adapter_kinds, peft_more | bert, gemma2, gpt2, llama, mistral, mixtral, phi, qwen2 | bert,
   gemma2, gpt2, llama, mixtral, phi
 adapter: trainable-tokens | 7 | peft_more | gemma2, gpt2, llama, mistral, olmo2 | gemma2, gpt2, llama, olmo2
@@ -227,22 +227,22 @@ distillation: jsd | 16 | met_shared, other_optimizers, taught | gemma, gpt_bigco
 distillation: reverse-kl | 24 | other_optimizers, taught, torchtune_taught | ernie4_5, gemma2, gpt2, granite, llama,
   llama under torchtune, mistral, phi, qwen3 | ernie4_5, gemma2, gpt2, granite, llama, llama under torchtune, phi
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 231 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, further_types, fused_lora, galore,
+ema: true | 233 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, further_types, fused_lora, galore,
   liger, master, met, modernbert, optimizers, optimizers_more, optimizers_more_shared, other_optimizers, peft_more,
   policy, precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
-  virtual_tokens, whisper, zeroed_late | apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3, deit,
-  distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite,
+  virtual_tokens, whisper, zeroed_late | afmoe, apertus, bamba, bert, dbrx, deberta-v2, deepseek_v2, deepseek_v3,
+  deit, distilbert, electra, ernie4_5, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, mistral, mistral4, mixtral, modernbert,
   nemotron, nemotron_h, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_text, qwen3_moe, seed_oss, smollm3,
-  t5, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek, deit, distilbert, electra, ernie4_5, falcon_h1,
-  gemma, gemma2, gemma3, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
-  llama, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
-  seed_oss, t5, whisper
+  t5, whisper | afmoe, apertus, bamba, bert, dbrx, deberta_v2, deepseek, deit, distilbert, electra, ernie4_5,
+  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2,
+  lfm2_moe, llama, mistral4, mixtral, modernbert, nemotron, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next,
+  qwen_moe, seed_oss, t5, whisper
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 1003 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter,
+frozen: parts | 1004 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, flat_parameter,
   frozen, fully_shard_more, further_types, fused_lora, hosted, image_shared, image_text, images, liger, linear,
   lora_parts, masks, met, met_shared, modernbert, modernbert_shared, more_families, named_types, optimizers_more,
   other_families, other_optimizers, pairs, pairs_beside, peft_more, policy, preference_shared, preference_zero,
@@ -269,17 +269,17 @@ frozen: parts | 1003 | adapters, block_kinds, dbrx, deberta_v2, decoders, distil
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 186 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+grad_scaler: true | 187 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
   met_shared, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, tiled,
   virtual_tokens, whisper, zeroed_late | bamba, bert, cohere, cohere2, dbrx, deberta-v2, deepseek_v3, distilbert,
-  electra, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, gptj, granitemoehybrid,
-  helium, hunyuan_v1_dense, internlm3, jamba, lfm2, lfm2_moe, llama, m2m_100, minimax_m2, mistral, mixtral,
-  modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert,
-  electra, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, gptj, granitemoehybrid, helium,
-  hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100, minimax_m2, mixtral, modernbert, nemotron, nemotron_h,
-  neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
+  electra, falcon_h1, gemma, gemma2, gemma3_text, gemma3n_text, gemma4_text, glm4, gpt2, gpt_neox, gpt_oss, gptj,
+  granitemoehybrid, helium, hunyuan_v1_dense, internlm3, jamba, lfm2, lfm2_moe, llama, m2m_100, minimax_m2, mistral,
+  mixtral, modernbert, nemotron, nemotron_h, olmo2, olmoe, opt, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, smollm3, stablelm, whisper, xlm-roberta | bamba, bert, cohere, dbrx, deberta_v2, deepseek,
+  distilbert, electra, falcon_h1, gemma, gemma2, gemma3, gemma3n, gemma4, glm4, gpt2, gpt_oss, gptj, granitemoehybrid,
+  helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama, m2m_100, minimax_m2, mixtral, modernbert, nemotron,
+  nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta, stablelm, whisper
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 label_smoothing | 548 | adapted, block_kinds, compile_beside, dbrx, deberta_v2, decoders, distilbert, electra,
   evaluation, evaluation_more, fully_shard_more, further_types, fused_lora, images, liger, linear, losses_more, met,
@@ -321,7 +321,7 @@ loss: chunked | 747 | block_kinds, dbrx, decoders, fused_lora, heads, image_text
   torchtune, minimax_m2, ministral3, mistral4, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
   olmo, olmo2, opt, paligemma, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
   smolvlm, stablelm
-loss: cpo | 2 | other_optimizers, preference | llama, qwen3_moe | llama, qwen_moe
+loss: cpo | 3 | met, other_optimizers, preference | llama, mistral, qwen3_moe | llama, qwen_moe
 loss: dpo | 344 | losses_more, met, optimizers_more, pairs, peft_more, preference, preference_shared, preference_zero
   | arcee, cohere, dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
@@ -343,15 +343,15 @@ loss: fused | 284 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fully_s
   deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium,
   hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-loss: grpo | 145 | policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2, dbrx,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
-  bamba, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4, glm, glm4,
+loss: grpo | 146 | met, policy, preference_shared, preference_zero | apertus, arcee, bamba, bloom, cohere, cohere2,
+  dbrx, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, seed_oss,
-  stablelm, starcoder2
+  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 |
+  apertus, arcee, bamba, bloom, cohere, dbrx, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe,
+  seed_oss, stablelm, starcoder2
 loss: half-logits | 67 | dbrx, half_logits, image_text, met, virtual_tokens, vision_more | bloom, dbrx, gemma,
   gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, idefics3, internvl, llama, mixtral, mpt, opt, paligemma, phi, phi3,
   qwen2, qwen3, smolvlm | bloom, dbrx, gemma, gemma2, gemma3, glm, glm4, gpt2, idefics3, internvl, llama, mixtral,
@@ -367,7 +367,7 @@ loss: tiled | 45 | other_optimizers, taught, tiled | gemma, gemma2, glm4, gpt2, 
   mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma, gemma2, glm4, gpt2, granite, lfm2, llama, mixtral, neox,
   olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 1081 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
+max_gradient_norm | 1083 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   distilbert, electra, electra_shared, flat_adapters, flat_host, flat_parameter, fully_shard_more, further_types,
   fused_lora, galore, image_shared, image_text, images, liger, linear, master, met, met_shared, modernbert,
   modernbert_shared, more_families, named_types, optimizers, optimizers_more, optimizers_more_shared,
@@ -391,7 +391,7 @@ max_gradient_norm | 1081 | adapted, adapter_kinds, block_kinds, dbrx, dbrx_share
   torchtitan, llava_next, m2m_100, marian, mbart, ministral3, mistral3, mixtral, mllama, modernbert, mpnet, nemotron,
   nemotron_h, neox, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi3, qwen3_next, qwen3_vl,
   qwen_moe, roberta, siglip, smolvlm, stablelm, starcoder2, swin, t5, torchvision_vit, vit, wav2vec2, whisper
-offload: activations | 756 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
+offload: activations | 759 | adapted, adapter_kinds, block_kinds, checkpoints, dbrx, deberta_v2, decoders,
   distilbert, electra, flat_adapters, flat_host, fused_lora, host_activations, hosted, image_text, images, liger,
   linear, met, met_shared, modernbert, more_families, optimizers_more, optimizers_more_shared, other_families,
   other_optimizers, pairs, peft_more, policy, preference_shared, selective_more, sharded_activations, sharded_spaces,
@@ -487,9 +487,9 @@ optimizer: ademamix | 16 | met_shared, other_optimizers | bart, cohere2, electra
 optimizer: ademamix-8bit | 23 | other_optimizers | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite, lfm2_moe,
   llama, llama4_text, mistral, mixtral, opt, qwen2, whisper | arcee, bert, ernie4_5, exaone4, gemma, gpt2, granite,
   lfm2_moe, llama, llama4, mixtral, opt, whisper
-optimizer: ademamix-8bit-paged | 15 | other_optimizers | bamba, bert, gemma, gpt2, gpt_neox, gptj, granite, lfm2_moe,
-  llama, opt, qwen2, qwen3_5_text, qwen3_moe | bamba, bert, gemma, gpt2, gptj, granite, lfm2_moe, llama, neox, opt,
-  qwen3_next, qwen_moe
+optimizer: ademamix-8bit-paged | 17 | met, other_optimizers | bamba, bert, gemma, gpt2, gpt_neox, gptj, granite,
+  lfm2_moe, llama, mistral, opt, qwen2, qwen3_5_text, qwen3_moe | bamba, bert, gemma, gpt2, gptj, granite, lfm2_moe,
+  llama, neox, opt, qwen3_next, qwen_moe
 optimizer: ademamix-paged | 14 | other_optimizers | bert, cohere, gemma, helium, olmo2, phi, qwen2, qwen3_moe,
   stablelm, t5, vit, xlm-roberta | bert, cohere, gemma, helium, llama, olmo2, phi, qwen_moe, roberta, stablelm, t5, vit
 optimizer: adopt | 16 | met, met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, llama,
@@ -610,7 +610,7 @@ optimizer: sgd-momentum-8bit | 8 | other_optimizers | bart, ernie4_5, gpt2, gpt_
   mllama, xlm-roberta | bart, ernie4_5, gpt2, granite, granitemoehybrid, mllama, neox, roberta
 optimizer: stable-adamw | 23 | met_shared, optimizers_more, optimizers_more_shared | bert, gemma2, gpt2, gpt_neox,
   llama, mixtral, qwen2, t5 | bert, gemma2, gpt2, llama, mixtral, neox, t5
-optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
+optimizer_in_backward: true | 359 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert, electra,
   fused_lora, galore, liger, linear, met, modernbert, optimizers, optimizers_more, other_optimizers, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, stepped_shared, steps, tiled,
   virtual_tokens, whisper | apertus, arcee, bamba, bert, dbrx, deberta-v2, deepseek_v3, distilbert, electra, ernie4_5,
@@ -622,19 +622,19 @@ optimizer_in_backward: true | 357 | adapted, block_kinds, checkpoints, dbrx, deb
   granitemoehybrid, helium, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, mllama, modernbert, nemotron,
   nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, whisper
 optimizer_state_dtype: fp32 | 25 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 239 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
-  masks, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
-  sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | apertus, arcee, bamba, cohere,
-  cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3_text,
+packing: true | 241 | adapted, adapter_kinds, block_kinds, dbrx, decoders, fused_lora, liger, linear, losses_more,
+  masks, met, named_types, optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more,
+  sharded_spaces, short_convolutions, state_spaces, stepped_shared, taught_from_file | afmoe, apertus, arcee, bamba,
+  cohere, cohere2, dbrx, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3_text,
   gemma3n_text, gemma4_text, glm4, glm4_moe_lite, gpt2, gpt_bigcode, gpt_neox, gptj, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, hunyuan_v1_moe, internlm3, jamba, lfm2, lfm2_moe, llama, llama4_text, minimax_m2,
   ministral3, mistral, mistral4, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
-  bamba, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma3n, gemma4, glm4,
-  gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2, lfm2_moe,
-  llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi, phi3,
-  qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 595 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | afmoe, apertus,
+  arcee, bamba, cohere, dbrx, deepseek, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma3n, gemma4,
+  glm4, gpt2, gpt_bigcode, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, hunyuan_v1_moe, jamba, lfm2,
+  lfm2_moe, llama, llama4, minimax_m2, ministral3, mistral4, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  phi, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 596 | adapted, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra, fully_shard_more,
   further_types, fused_lora, image_text, images, liger, linear, losses_more, masks, met, modernbert,
   modernbert_shared, modernbert_zero, more_families, named_types, optimizers_more, optimizers_more_shared,
   other_families, other_optimizers, padding, pairs, pairs_beside, policy, preference, preference_shared,
@@ -766,7 +766,7 @@ parallel.sharding: zero3 | 366 | dbrx_zero, deberta_v2_zero, electra_zero, every
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, smolvlm, stablelm,
   starcoder2, swin, t5, vit, wav2vec2, whisper
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 5460 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
+precision: amp | 5466 | adapted, adapter_kinds, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert,
   distilbert_shared, electra, electra_shared, evaluation, evaluation_more, every_type_shared, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types, further_types_shared,
@@ -904,7 +904,7 @@ qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite,
 qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 194 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
+quantization: int8 | 195 | adapted, adapter_kinds, adapters, block_kinds, dbrx, deberta_v2, distilbert, electra,
   images, liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside,
   peft_more, preference_shared, quantized, short_convolutions, speech, state_spaces, text_types, virtual_tokens,
   vision_more, whisper | bamba, bart, bert, bloom, clip, dbrx, deberta-v2, distilbert, electra, ernie4_5,
@@ -940,21 +940,21 @@ quantization: nf4 | 371 | adapted, adapter_kinds, adapters, block_kinds, compile
   neox, neox under litgpt, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, vit, wav2vec2,
   whisper
-quantization: nf4-double | 234 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
+quantization: nf4-double | 235 | adapted, adapter_kinds, adapters, compile_beside, dbrx, distilbert, flat_adapters,
   further_types, fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, met_shared, modernbert,
   more_families, older_releases, optimizers_more, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits,
   sharded_more, short_convolutions, state_spaces, stepped_shared, tiled, virtual_tokens, vision_more, whisper, zero |
-  apertus, arcee, bamba, bart, bert, bloom, clip, cohere2, convnextv2, dbrx, deit, dinov2, dinov2_with_registers,
-  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm,
-  glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoe, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama4_text, ministral3, mistral, mixtral, modernbert, mpt, nemotron, neox
-  under litgpt, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper | apertus, arcee, bamba, bart, bert,
-  bloom, clip, cohere, convnextv2, dbrx, deit, dinov2, dinov2_with_registers, distilbert, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, gptj,
-  granite, granitemoe, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
-  ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
+  afmoe, apertus, arcee, bamba, bart, bert, bloom, clip, cohere2, convnextv2, dbrx, deit, dinov2,
+  dinov2_with_registers, distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, gptj, granite, granitemoe, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, ministral3, mistral, mixtral, modernbert,
+  mpt, nemotron, neox under litgpt, olmo3, olmoe, opt, paligemma, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, whisper | afmoe,
+  apertus, arcee, bamba, bart, bert, bloom, clip, cohere, convnextv2, dbrx, deit, dinov2, dinov2_with_registers,
+  distilbert, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_neo, gpt_oss, gptj, granite, granitemoe, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama4, ministral3, mixtral, modernbert, mpt, nemotron, neox, neox under litgpt, olmo2,
+  olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, whisper
 teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi, qwen2 | gemma2, gpt2, granite, llama,
   phi
 tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, cohere2, ernie4_5, exaone4,
@@ -962,7 +962,7 @@ tiled_mlp | 96 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee,
   olmo2, olmo3, phi, qwen2, qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5,
   exaone4, gemma, gemma2, glm, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2,
   phi, seed_oss, stablelm, starcoder2
-trained_blocks: badam | 68 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
+trained_blocks: badam | 69 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
   short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox, granitemoehybrid, lfm2, llama, m2m_100,
   mistral, mistral3, nemotron_h, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3 | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, m2m_100, mistral3, nemotron_h, neox, olmoe, opt, phi, phi3, qwen_moe
@@ -1019,7 +1019,7 @@ activation_checkpointing: full + adapter: ia3 | 117 | adapted, adapters, adapter
 activation_checkpointing: full + adapter: ln-tuning | 3 | peft_more | gemma2, gpt2, llama
 activation_checkpointing: full + adapter: loha | 4 | adapter_kinds | llama, mixtral
 activation_checkpointing: full + adapter: lokr | 4 | adapter_kinds | llama, mixtral
-activation_checkpointing: full + adapter: lora | 1254 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1255 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, dbrx, dbrx_shared, dbrx_zero, deberta_v2, deberta_v2_shared, deberta_v2_zero, decoders, distilbert,
   electra, electra_shared, electra_zero, flat_adapters, fully_shard_more, further_types, fused_lora,
   fused_lora_shared, image_shared, image_text, images, liger, linear, litgpt, litgpt_old, lora_parts, met, met_shared,
@@ -1045,9 +1045,9 @@ activation_checkpointing: full + adapter: modules_to_save | 95 | adapted, adapte
   nomic_bert, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: oft | 10 | adapted, optimizers_more, other_optimizers, peft_more | falcon,
   gemma2, llama, olmo2, phi, phi3, qwen3_next
-activation_checkpointing: full + adapter: over experts | 31 | adapters_more, fully_shard_more, linear, more_families,
-  named_types, other_families, preference_zero | deepseek, ernie4_5_moe, glm4_moe, hunyuan_v1_moe, minimax_m2,
-  mixtral, olmoe, qwen3_next, qwen_moe
+activation_checkpointing: full + adapter: over experts | 32 | adapters_more, fully_shard_more, linear, met,
+  more_families, named_types, other_families, preference_zero | afmoe, deepseek, ernie4_5_moe, glm4_moe,
+  hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
 activation_checkpointing: full + adapter: p-tuning | 11 | met_shared, text_types, virtual_tokens | gpt2, llama,
   m2m_100, marian, mixtral, neox, pegasus
 activation_checkpointing: full + adapter: prompt-tuning | 6 | met_shared, virtual_tokens | gpt2, mixtral, neox
@@ -1072,9 +1072,9 @@ activation_checkpointing: full + distillation: jsd | 6 | taught | llama, olmo2
 activation_checkpointing: full + distillation: reverse-kl | 10 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: symmetric-kl | 7 | torchtune_taught | llama under torchtune
-activation_checkpointing: full + ema: true | 41 | adapted, galore, liger, master, met, optimizers, optimizers_more,
-  optimizers_more_shared, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gemma2, gpt2,
-  lfm2, llama, nemotron_h, qwen_moe
+activation_checkpointing: full + ema: true | 42 | adapted, galore, liger, master, met, optimizers, optimizers_more,
+  optimizers_more_shared, precisions, sharded_spaces, short_convolutions, state_spaces | afmoe, bamba, bert, gemma2,
+  gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
@@ -1136,14 +1136,14 @@ activation_checkpointing: full + max_gradient_norm | 408 | adapted, dbrx_shared,
   granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama, llama under torchtitan, llava_next,
   m2m_100, marian, mbart, mistral3, mixtral, mllama, modernbert, neox, olmo, olmo2, olmoe, opt, paligemma, pegasus,
   phi, phi3, qwen3_vl, roberta, siglip, smolvlm, stablelm, torchvision_vit, vit, wav2vec2, whisper
-activation_checkpointing: full + offload: activations | 302 | adapted, block_kinds, checkpoints, flat_adapters,
-  flat_host, host_activations, hosted, image_text, images, liger, linear, modernbert, more_families, optimizers_more,
-  optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_bigcode, gpt_neo,
-  gpt_oss, gptj, granitemoehybrid, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4, llava_next, minimax_m2,
-  ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, paligemma, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + offload: activations | 303 | adapted, block_kinds, checkpoints, flat_adapters,
+  flat_host, host_activations, hosted, image_text, images, liger, linear, met, modernbert, more_families,
+  optimizers_more, optimizers_more_shared, other_families, pairs, preference_shared, sharded_activations,
+  sharded_spaces, short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | afmoe,
+  bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_bigcode, gpt_neo, gpt_oss, gptj, granitemoehybrid, idefics3, internvl, jamba, lfm2, lfm2_moe, llama, llama4,
+  llava_next, minimax_m2, ministral3, mistral3, mixtral, mllama, modernbert, mpt, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, paligemma, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 85 | flat_adapters, flat_host, host_activations, met_shared,
   preference_zero, sharded_more, zero_adapters, zero_offload | bert, bloom, dbrx, gemma, gemma2, glm, gpt2, llama,
   m2m_100, neox, opt, phi, phi3, roberta, vit
@@ -1242,10 +1242,10 @@ activation_checkpointing: full + optimizer_in_backward: true | 100 | adapted, ch
   optimizers_more, other_optimizers, policy, precisions | arcee, bert, gemma, gemma2, gpt2, granite, llama, mixtral,
   olmo2, phi, phi3, t5
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 13 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 64 | adapter_kinds, liger, losses_more, named_types,
-  optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | bamba, deepseek, ernie4_5_moe,
-  falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2, mistral4, nemotron_h,
-  qwen_moe
+activation_checkpointing: full + packing: true | 65 | adapter_kinds, liger, losses_more, met, named_types,
+  optimizers_more, optimizers_more_shared, other_families, peft_more, state_spaces | afmoe, bamba, deepseek,
+  ernie4_5_moe, falcon_h1, gemma2, gemma3n, gpt2, gpt_bigcode, gptj, hunyuan_v1_moe, jamba, llama, minimax_m2,
+  mistral4, nemotron_h, qwen_moe
 activation_checkpointing: full + padding: right | 297 | block_kinds, decoders, fully_shard_more, further_types,
   image_text, images, linear, losses_more, masks, met, modernbert, modernbert_shared, more_families, optimizers_more,
   optimizers_more_shared, other_families, padding, pairs, pairs_beside, policy, preference, replicated, sharded_tiles,
@@ -1313,7 +1313,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 184 | dbrx_zero, deb
   nomic_bert, olmo, olmo2, olmoe, opt, pegasus, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   roberta, smolvlm, t5, vit, wav2vec2, whisper
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2423 | adapted, adapter_kinds, adapters, adapters_more, attention,
+activation_checkpointing: full + precision: amp | 2424 | adapted, adapter_kinds, adapters, adapters_more, attention,
   block_kinds, checkpoints, compile, compile_beside, compile_more, dbrx, dbrx_shared, deberta_v2, deberta_v2_shared,
   decoders, distilbert, electra, electra_shared, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, further_types, further_types_shared, fused_lora,
@@ -2026,9 +2026,9 @@ adapter: lora + adapter: modules_to_save | 158 | adapted, adapters, adapters_mor
   sharded_units, text_types, zero_adapters | bert, bloom, chatglm, deberta_v2, deepseek, distilbert, electra, esm,
   falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, modernbert, mpnet, mpt, neox, nomic_bert, opt, phi, phi3,
   qwen_moe, resnet, roberta, vit
-adapter: lora + adapter: over experts | 54 | adapters_more, fully_shard_more, liger, linear, more_families,
-  named_types, optimizers_more, other_families, other_optimizers, policy, preference_zero | deepseek, ernie4_5_moe,
-  glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
+adapter: lora + adapter: over experts | 56 | adapters_more, fully_shard_more, liger, linear, met, more_families,
+  named_types, optimizers_more, other_families, other_optimizers, policy, preference_zero | afmoe, deepseek,
+  ernie4_5_moe, glm4_moe, hunyuan_v1_moe, minimax_m2, mixtral, olmoe, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 119 | fully_shard_more, fused_lora, fused_lora_shared, image_text,
   images, liger, modernbert, more_families, optimizers_more, pairs, peft_more, preference_shared, replicated,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, whisper, zero | arcee, bert,
@@ -2041,11 +2041,11 @@ adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 13 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune
-adapter: lora + ema: true | 27 | fused_lora, met, optimizers_more, other_optimizers, short_convolutions, state_spaces
-  | bamba, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen3_next
+adapter: lora + ema: true | 29 | fused_lora, met, optimizers_more, other_optimizers, short_convolutions, state_spaces
+  | afmoe, bamba, falcon_h1, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen3_next
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
-adapter: lora + frozen: parts | 19 | fused_lora, lora_parts, met, optimizers_more, other_optimizers, peft_more,
+adapter: lora + frozen: parts | 20 | fused_lora, lora_parts, met, optimizers_more, other_optimizers, peft_more,
   policy, preference_shared | arcee, bert, gpt2, llama, mistral3, phi3
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 14 | liger, optimizers_more, other_optimizers, peft_more, short_convolutions,
@@ -2060,17 +2060,17 @@ adapter: lora + loss: chunked | 270 | fused_lora, liger, litgpt, litgpt_old, met
   tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
   falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
   litgpt, phi under litgpt
-adapter: lora + loss: cpo | 1 | other_optimizers | qwen_moe
+adapter: lora + loss: cpo | 2 | met, other_optimizers | llama, qwen_moe
 adapter: lora + loss: dpo | 101 | pairs, peft_more, preference_shared, preference_zero | arcee, gemma, gemma2,
   gemma3, gpt2, gpt_oss, granite, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, neox, olmo, olmo2, olmoe,
   phi, qwen3_next, seed_oss
 adapter: lora + loss: fused | 27 | fused_lora, liger, other_optimizers, peft_more, quantized, short_convolutions,
   tiles | glm4, gpt2, lfm2_moe, llama, mllama, qwen3_next
-adapter: lora + loss: grpo | 9 | policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h, olmoe,
-  qwen_moe, stablelm
+adapter: lora + loss: grpo | 10 | met, policy, preference_zero | gpt_neo, gpt_oss, llama, nemotron, nemotron_h,
+  olmoe, qwen_moe, stablelm
 adapter: lora + loss: reward | 1 | quantized | llama
 adapter: lora + loss: tiled | 3 | taught, tiled | llama, phi
-adapter: lora + max_gradient_norm | 194 | flat_adapters, fully_shard_more, fused_lora, image_shared, image_text,
+adapter: lora + max_gradient_norm | 196 | flat_adapters, fully_shard_more, fused_lora, image_shared, image_text,
   images, liger, met, met_shared, named_types, optimizers_more, other_optimizers, peft_more, peft_more_shared,
   preference_zero, quantized, replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units,
   short_convolutions, state_spaces, taught, taught_from_file, text_types, tiled_mlp, tiled_mlp_shared, tiles,
@@ -2078,10 +2078,11 @@ adapter: lora + max_gradient_norm | 194 | flat_adapters, fully_shard_more, fused
   glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_moe, idefics3, internvl, lfm2, lfm2_moe, llama,
   llava_next, m2m_100, marian, mbart, mistral3, mixtral, mllama, neox, olmo, olmo2, opt, paligemma, pegasus, phi,
   phi3, qwen3_vl, smolvlm, stablelm, whisper
-adapter: lora + offload: activations | 66 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
+adapter: lora + offload: activations | 69 | flat_adapters, fused_lora, images, liger, met, optimizers_more, pairs,
   peft_more, policy, preference_shared, sharded_activations, short_convolutions, state_spaces, tiled_mlp,
-  tiled_mlp_shared | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm, t5
+  tiled_mlp_shared | afmoe, bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, phi, phi3, qwen2_5_vl, qwen2_vl, stablelm,
+  t5
 adapter: lora + offload: gradients | 29 | flat_adapters, met_shared, sharded_more, zero_adapters | bert, gemma, gpt2,
   llama, opt, t5
 adapter: lora + offload: optimizer | 29 | flat_adapters, met_shared, sharded_more, zero_adapters | bert, gemma, gpt2,
@@ -2105,7 +2106,7 @@ adapter: lora + optimizer: adamw-optimi | 2 | optimizers_more | gpt2, llama
 adapter: lora + optimizer: adamw-paged | 6 | images, liger, short_convolutions, vision_more | lfm2, olmo2, paligemma,
   qwen3_vl
 adapter: lora + optimizer: ademamix-8bit | 5 | other_optimizers | gpt2, llama
-adapter: lora + optimizer: ademamix-8bit-paged | 1 | other_optimizers | lfm2_moe
+adapter: lora + optimizer: ademamix-8bit-paged | 3 | met, other_optimizers | lfm2_moe, llama
 adapter: lora + optimizer: adopt | 1 | optimizers_more | bert
 adapter: lora + optimizer: asgd | 4 | met_shared, optimizers_more | bert, llama
 adapter: lora + optimizer: galore-adamw | 1 | stepped_shared | neox
@@ -2135,11 +2136,12 @@ adapter: lora + optimizer: sgd-momentum | 155 | adapted, adapters, adapters_more
 adapter: lora + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
 adapter: lora + optimizer: sgd-momentum-8bit | 2 | other_optimizers | bart, ernie4_5
 adapter: lora + optimizer: stable-adamw | 3 | met_shared, optimizers_more | gemma2, llama, mixtral
-adapter: lora + optimizer_in_backward: true | 24 | fused_lora, optimizers_more, other_optimizers, sharded_spaces,
-  short_convolutions, state_spaces | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron,
-  nemotron_h, qwen3_next
-adapter: lora + packing: true | 16 | fused_lora, liger, optimizers_more, other_optimizers, peft_more,
-  short_convolutions, state_spaces | bamba, ernie4_5, exaone4, falcon_h1, gemma3, lfm2, lfm2_moe, llama, nemotron
+adapter: lora + optimizer_in_backward: true | 26 | fused_lora, met, optimizers_more, other_optimizers,
+  sharded_spaces, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  nemotron, nemotron_h, qwen3_next
+adapter: lora + packing: true | 18 | fused_lora, liger, met, optimizers_more, other_optimizers, peft_more,
+  short_convolutions, state_spaces | afmoe, bamba, ernie4_5, exaone4, falcon_h1, gemma3, lfm2, lfm2_moe, llama,
+  nemotron
 adapter: lora + padding: right | 42 | fused_lora, liger, met, modernbert, optimizers_more, other_optimizers, pairs,
   short_convolutions | bert, bloom, exaone4, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mixtral, modernbert, olmo2
 adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
@@ -2179,7 +2181,7 @@ adapter: lora + parallel.sharding: zero3 | 97 | dbrx_zero, deberta_v2_zero, elec
   gptj, granite, granitemoe, hunyuan_v1_dense, internvl, jamba, lfm2_moe, llama, llava, minimax_m2, ministral3,
   mistral4, mixtral, modernbert, mpnet, nemotron, neox, nomic_bert, olmo, olmo2, olmoe, opt, qwen2_5_vl, qwen3_next,
   qwen3_vl, roberta, seed_oss, smolvlm, t5, whisper
-adapter: lora + precision: amp | 1069 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 1074 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   dbrx, dbrx_shared, deberta_v2, deberta_v2_shared, decoders, distilbert, electra, electra_shared, flat_adapters,
   fully_shard_more, further_types, further_types_shared, fused_lora, fused_lora_shared, image_text, images, liger,
   linear, litgpt, litgpt_old, lora_parts, met, modernbert, modernbert_shared, more_families, named_types,
@@ -2235,7 +2237,7 @@ adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 152 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
+adapter: lora + quantization: int8 | 153 | adapters, block_kinds, dbrx, deberta_v2, distilbert, electra, images,
   liger, linear, met, modernbert, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more,
   quantized, short_convolutions, speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, bloom,
   clip, dbrx, deberta_v2, distilbert, electra, ernie4_5, ernie4_5_moe, esm, falcon_h1, gemma, gemma2, gemma3, gemma4,
@@ -2254,19 +2256,19 @@ adapter: lora + quantization: nf4 | 308 | adapters, block_kinds, compile_beside,
   minimax_m2, ministral3, mistral3, mistral4, mixtral, mllama, modernbert, mpnet, mpt, nemotron, neox, neox under
   litgpt, nomic_bert, olmo, olmo2, olmoe, opt, paligemma, pegasus, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, siglip, stablelm, starcoder2, swin, t5, wav2vec2, whisper
-adapter: lora + quantization: nf4-double | 183 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
+adapter: lora + quantization: nf4-double | 184 | adapters, compile_beside, dbrx, distilbert, flat_adapters,
   further_types, fused_lora, fused_lora_shared, images, liger, linear, litgpt, met, modernbert, more_families,
   older_releases, other_optimizers, pairs, peft_more, policy, quantized, sharded_bits, sharded_more,
-  short_convolutions, state_spaces, tiled, vision_more, whisper, zero | apertus, arcee, bamba, bart, bert, bloom,
-  clip, cohere, convnextv2, dbrx, deit, dinov2, dinov2_with_registers, distilbert, ernie4_5, exaone4, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoe,
+  short_convolutions, state_spaces, tiled, vision_more, whisper, zero | afmoe, apertus, arcee, bamba, bart, bert,
+  bloom, clip, cohere, convnextv2, dbrx, deit, dinov2, dinov2_with_registers, distilbert, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoe,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
   modernbert, nemotron, neox, neox under litgpt, olmo2, olmoe, opt, paligemma, phi, phi3, qwen3_next, qwen3_vl,
   qwen_moe, roberta, starcoder2, t5, whisper
 adapter: lora + teacher_logprobs | 3 | taught_from_file | llama
 adapter: lora + tiled_mlp | 35 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm,
   granite, helium, llama, neox, olmo, stablelm
-adapter: lora + trained_blocks: badam | 2 | met, peft_more | llama, mistral3
+adapter: lora + trained_blocks: badam | 3 | met, peft_more | llama, mistral3
 adapter: lora + transformers_version: experts as modules | 20 | older_releases | mixtral, olmoe, qwen_moe
 adapter: lora + transformers_version: older code | 44 | older_releases | falcon, llama, mixtral, olmoe, qwen_moe
 adapter: lora + weight_dtype: 16 bits | 347 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
@@ -2392,14 +2394,14 @@ adapter: oft + quantization: nf4-double | 10 | adapted, met_shared, other_optimi
   gptj, lfm2, llama, llama4, mixtral, opt, phi3
 adapter: oft + weight_dtype: 16 bits | 4 | adapted | cohere, llama, olmo2
 adapter: oft + zero_grad: before-backward | 1 | optimizers_more | llama
-adapter: over experts + ema: true | 1 | optimizers_more | mixtral
+adapter: over experts + ema: true | 3 | met, optimizers_more | afmoe, mixtral
 adapter: over experts + grad_scaler: true | 1 | other_optimizers | qwen_moe
 adapter: over experts + liger_kernels | 1 | liger | deepseek
 adapter: over experts + loss: cpo | 1 | other_optimizers | qwen_moe
 adapter: over experts + loss: dpo | 2 | preference_zero | olmoe, qwen3_next
 adapter: over experts + loss: grpo | 2 | policy, preference_zero | olmoe, qwen_moe
 adapter: over experts + max_gradient_norm | 3 | liger, named_types | deepseek, ernie4_5_moe, hunyuan_v1_moe
-adapter: over experts + offload: activations | 1 | policy | olmoe
+adapter: over experts + offload: activations | 3 | met, policy | afmoe, olmoe
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + optimizer: nadam | 1 | optimizers_more | mixtral
 adapter: over experts + optimizer: rmsprop | 6 | adapters_more, fully_shard_more, more_families | deepseek, glm4_moe,
@@ -2407,11 +2409,12 @@ adapter: over experts + optimizer: rmsprop | 6 | adapters_more, fully_shard_more
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
+adapter: over experts + packing: true | 2 | met | afmoe
 adapter: over experts + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + parallel.sharding: zero1 | 1 | preference_zero | qwen_moe
 adapter: over experts + parallel.sharding: zero3 | 2 | preference_zero | olmoe, qwen3_next
-adapter: over experts + precision: amp | 30 | adapters_more, linear, named_types, other_families, other_optimizers |
-  deepseek, ernie4_5_moe, hunyuan_v1_moe, minimax_m2, mixtral, qwen3_next, qwen_moe
+adapter: over experts + precision: amp | 31 | adapters_more, linear, met, named_types, other_families,
+  other_optimizers | afmoe, deepseek, ernie4_5_moe, hunyuan_v1_moe, minimax_m2, mixtral, qwen3_next, qwen_moe
 adapter: over experts + precision: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + precision: mixed | 3 | preference_zero | olmoe, qwen3_next, qwen_moe
 adapter: over experts + precision: pure | 11 | adapters_more, linear, more_families, named_types | deepseek,
@@ -2419,6 +2422,7 @@ adapter: over experts + precision: pure | 11 | adapters_more, linear, more_famil
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 6 | linear, named_types, other_families | deepseek, ernie4_5_moe,
   hunyuan_v1_moe, minimax_m2, qwen3_next
+adapter: over experts + quantization: nf4-double | 1 | met | afmoe
 adapter: over experts + weight_dtype: 16 bits | 12 | adapters_more, linear, named_types | deepseek, ernie4_5_moe,
   hunyuan_v1_moe, mixtral, qwen3_next, qwen_moe
 adapter: p-tuning + checkpoint_reentrant: true | 1 | virtual_tokens | mixtral
@@ -2475,7 +2479,7 @@ adapter: prefix-tuning + quantization: nf4-double | 1 | virtual_tokens | neox
 adapter: prefix-tuning + weight_dtype: 16 bits | 1 | virtual_tokens | mixtral
 adapter: prompt-tuning + checkpoint_reentrant: true | 1 | virtual_tokens | mixtral
 adapter: prompt-tuning + ema: true | 1 | virtual_tokens | llama
-adapter: prompt-tuning + grad_scaler: true | 1 | virtual_tokens | gpt2
+adapter: prompt-tuning + grad_scaler: true | 2 | met, virtual_tokens | gemma3n, gpt2
 adapter: prompt-tuning + loss: chunked | 1 | virtual_tokens | gpt2
 adapter: prompt-tuning + loss: fused | 1 | virtual_tokens | llama
 adapter: prompt-tuning + loss: half-logits | 1 | virtual_tokens | mixtral
@@ -2484,14 +2488,14 @@ adapter: prompt-tuning + offload: activations | 1 | virtual_tokens | neox
 adapter: prompt-tuning + optimizer: adamw-8bit | 2 | met_shared, virtual_tokens | llama, mixtral
 adapter: prompt-tuning + optimizer: sgd-momentum | 1 | virtual_tokens | mixtral
 adapter: prompt-tuning + optimizer_in_backward: true | 1 | virtual_tokens | llama
-adapter: prompt-tuning + padding: right | 1 | virtual_tokens | gpt2
+adapter: prompt-tuning + padding: right | 2 | met, virtual_tokens | gemma3n, gpt2
 adapter: prompt-tuning + parallel.fsdp_version: 1 | 3 | met_shared | gpt2, llama, mixtral
 adapter: prompt-tuning + parallel.sharding: fsdp | 2 | met_shared | gpt2, llama
 adapter: prompt-tuning + parallel.sharding: fsdp-grad-op | 1 | met_shared | mixtral
 adapter: prompt-tuning + parallel.sharding: zero2 | 2 | met_shared | llama, t5
 adapter: prompt-tuning + parallel.sharding: zero3 | 1 | met_shared | mixtral
-adapter: prompt-tuning + precision: amp | 14 | met_shared, text_types, virtual_tokens | gemma, gpt2, llama, m2m_100,
-  marian, mbart, mixtral, neox, pegasus
+adapter: prompt-tuning + precision: amp | 15 | met, met_shared, text_types, virtual_tokens | gemma, gemma3n, gpt2,
+  llama, m2m_100, marian, mbart, mixtral, neox, pegasus
 adapter: prompt-tuning + precision: mixed | 1 | met_shared | mixtral
 adapter: prompt-tuning + precision: pure | 9 | met_shared, virtual_tokens | bert, falcon, gpt2, llama, mixtral, neox
 adapter: prompt-tuning + quantization: int8 | 1 | virtual_tokens | neox
@@ -2726,9 +2730,9 @@ ema: true + loss: tiled | 5 | other_optimizers, tiled | gemma2, lfm2, llama, neo
 ema: true + max_gradient_norm | 43 | adapter_kinds, further_types, galore, liger, master, met, optimizers,
   optimizers_more, other_optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bert, deit,
   gemma2, gpt2, granitemoehybrid, hunyuan_v1_dense, jamba, lfm2, llama, nemotron_h, olmo2, opt, t5
-ema: true + offload: activations | 22 | liger, met, optimizers_more, optimizers_more_shared, other_optimizers,
-  policy, sharded_spaces, short_convolutions, state_spaces, tiled | bamba, deepseek, falcon_h1, gemma2, gpt2, lfm2,
-  llama, mistral4, nemotron_h, neox, qwen_moe, t5
+ema: true + offload: activations | 24 | liger, met, optimizers_more, optimizers_more_shared, other_optimizers,
+  policy, sharded_spaces, short_convolutions, state_spaces, tiled | afmoe, bamba, deepseek, falcon_h1, gemma2, gpt2,
+  lfm2, llama, mistral4, nemotron_h, neox, qwen_moe, t5
 ema: true + optimizer: adadelta | 5 | optimizers_more, optimizers_more_shared | gemma2, gpt2, llama, mixtral
 ema: true + optimizer: adafactor | 6 | optimizers, precisions, preference_shared | bert, gpt2, llama, nemotron_h
 ema: true + optimizer: adagrad-32bit | 1 | other_optimizers | llama
@@ -2764,9 +2768,9 @@ ema: true + optimizer: stable-adamw | 2 | optimizers_more | llama, t5
 ema: true + optimizer_in_backward: true | 22 | adapted, galore, optimizers_more, other_optimizers, sharded_spaces,
   short_convolutions, state_spaces | bamba, dbrx, glm4, gpt2, lfm2, lfm2_moe, llama, mixtral, nemotron_h, phi,
   qwen3_next, seed_oss
-ema: true + packing: true | 20 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
-  short_convolutions, state_spaces | deepseek, falcon_h1, granitemoehybrid, hunyuan_v1_dense, lfm2, llama, nemotron_h,
-  qwen_moe, seed_oss
+ema: true + packing: true | 22 | liger, met, optimizers_more, optimizers_more_shared, other_optimizers,
+  short_convolutions, state_spaces | afmoe, deepseek, falcon_h1, granitemoehybrid, hunyuan_v1_dense, lfm2, llama,
+  nemotron_h, qwen_moe, seed_oss
 ema: true + padding: right | 10 | liger, optimizers_more, policy, short_convolutions, state_spaces | gemma, gemma2,
   gemma3, gpt2, lfm2_moe, llama, mixtral, nemotron_h
 ema: true + parallel.sharding: ddp | 3 | preference_shared | deepseek, granitemoehybrid, nemotron_h
@@ -2774,11 +2778,11 @@ ema: true + parallel.sharding: fsdp | 8 | optimizers_more_shared, preference_sha
   bamba, deepseek, falcon_h1, gpt2, lfm2, mixtral, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 6 | optimizers_more_shared, preference_shared, sharded_spaces | bamba,
   llama, nemotron_h
-ema: true + precision: amp | 106 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
+ema: true + precision: amp | 107 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore, liger, met,
   modernbert, optimizers, optimizers_more, other_optimizers, peft_more, policy, precisions, preference_shared,
-  sharded_spaces, short_convolutions, state_spaces, tiled, whisper | apertus, bamba, bert, dbrx, deberta_v2, deepseek,
-  distilbert, electra, falcon_h1, gemma2, gpt2, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama, mistral4,
-  modernbert, nemotron_h, olmo2, opt, phi, qwen3_next, qwen_moe, seed_oss, whisper
+  sharded_spaces, short_convolutions, state_spaces, tiled, whisper | afmoe, apertus, bamba, bert, dbrx, deberta_v2,
+  deepseek, distilbert, electra, falcon_h1, gemma2, gpt2, granite, granitemoehybrid, helium, lfm2, lfm2_moe, llama,
+  mistral4, modernbert, nemotron_h, olmo2, opt, phi, qwen3_next, qwen_moe, seed_oss, whisper
 ema: true + precision: fsdp | 5 | optimizers_more_shared, preference_shared, sharded_spaces | bamba, falcon_h1, gpt2,
   llama
 ema: true + precision: mixed | 8 | master, met | bert, gpt2, llama, opt
@@ -2792,7 +2796,8 @@ ema: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
 ema: true + quantization: int8 | 9 | adapted, met, optimizers_more, other_optimizers | falcon_h1, lfm2, llama, neox,
   phi3, qwen3_next
 ema: true + quantization: nf4 | 4 | met | gpt2, llama, olmo2, opt
-ema: true + quantization: nf4-double | 6 | adapted, met, short_convolutions | glm4, lfm2_moe, llama, mixtral, opt
+ema: true + quantization: nf4-double | 7 | adapted, met, short_convolutions | afmoe, glm4, lfm2_moe, llama, mixtral,
+  opt
 ema: true + tiled_mlp | 3 | other_optimizers | helium, hunyuan_v1_dense, llama
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 2 | policy, short_convolutions | lfm2, qwen_moe
@@ -2832,12 +2837,12 @@ frozen: parts + loss: grpo | 12 | policy, preference_shared | gemma, granitemoeh
 frozen: parts + loss: orpo | 1 | preference_shared | falcon_h1
 frozen: parts + loss: reward | 1 | preference_shared | llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 62 | flat_parameter, fully_shard_more, image_shared, image_text, images, liger,
+frozen: parts + max_gradient_norm | 63 | flat_parameter, fully_shard_more, image_shared, image_text, images, liger,
   met, met_shared, optimizers_more, other_optimizers, preference_zero, replicated, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, speech, state_spaces, tiles, turns, zero | bamba, bert, gpt2, granite, idefics3,
   internvl, lfm2, llama, llava_next, m2m_100, mistral3, mllama, nemotron_h, neox, paligemma, phi, phi3, smolvlm,
   wav2vec2
-frozen: parts + offload: activations | 64 | hosted, images, liger, met, more_families, other_optimizers, pairs,
+frozen: parts + offload: activations | 65 | hosted, images, liger, met, more_families, other_optimizers, pairs,
   policy, short_convolutions, state_spaces, tiled | bamba, bert, bloom, dbrx, exaone4, falcon_h1, gemma3, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, mistral3, nemotron_h, olmo2, olmoe, opt, phi,
   phi3, qwen3_vl, roberta, stablelm
@@ -2906,7 +2911,7 @@ frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 4 | image_shared, zero, zero_adapters | gpt2, llama, llava, mistral3
 frozen: parts + parallel.sharding: zero3 | 17 | image_shared, met_shared, preference_zero, zero_adapters | arcee,
   bert, dinov2, gpt2, granite, idefics3, llama, llava, mistral3, mllama, opt, qwen2_vl, t5
-frozen: parts + precision: amp | 316 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+frozen: parts + precision: amp | 317 | adapters, block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   flat_parameter, frozen, fully_shard_more, image_text, images, liger, linear, lora_parts, masks, met, met_shared,
   modernbert, modernbert_shared, more_families, named_types, optimizers_more, other_families, other_optimizers, pairs,
   peft_more, policy, preference_shared, quantized, sharded_more, short_convolutions, speech, stages, state_spaces,
@@ -2939,10 +2944,10 @@ frozen: parts + precision: pure | 327 | adapters, block_kinds, dbrx, deberta_v2,
   qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, smolvlm, stablelm, starcoder2, swin, t5, vit, wav2vec2
 frozen: parts + qat: int4-mslk | 1 | other_optimizers | dbrx
 frozen: parts + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
-frozen: parts + quantization: int8 | 1 | met | mistral3
+frozen: parts + quantization: int8 | 2 | met | mistral3
 frozen: parts + quantization: nf4-double | 1 | other_optimizers | phi3
 frozen: parts + tiled_mlp | 2 | other_optimizers | exaone4, stablelm
-frozen: parts + trained_blocks: badam | 56 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
+frozen: parts + trained_blocks: badam | 57 | met, met_shared, other_optimizers, peft_more, policy, preference_shared,
   short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, granitemoehybrid, lfm2, llama, m2m_100, mistral3,
   nemotron_h, neox, olmoe, phi, phi3, qwen_moe
 frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
@@ -3000,8 +3005,8 @@ grad_scaler: true + optimizer: sgd | 10 | precisions, state_spaces, tiled | bert
 grad_scaler: true + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
 grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, state_spaces | deepseek, gemma3, glm4,
   granitemoehybrid, lfm2, qwen_moe
-grad_scaler: true + padding: right | 7 | liger, policy, short_convolutions, virtual_tokens | gpt2, gpt_oss, lfm2,
-  lfm2_moe, opt
+grad_scaler: true + padding: right | 8 | liger, met, policy, short_convolutions, virtual_tokens | gemma3n, gpt2,
+  gpt_oss, lfm2, lfm2_moe, opt
 grad_scaler: true + parallel.fsdp_version: 1 | 2 | met_shared | llama, neox
 grad_scaler: true + parallel.replicas | 1 | met_shared | gptj
 grad_scaler: true + parallel.sharding: ddp | 1 | preference_shared | qwen3_next
@@ -3009,12 +3014,12 @@ grad_scaler: true + parallel.sharding: fsdp | 8 | met_shared, preference_shared,
   granitemoehybrid, hunyuan_v1_dense, llama, nemotron_h, neox
 grad_scaler: true + parallel.sharding: fsdp-grad-op | 3 | met_shared, preference_shared, stepped_shared | cohere,
   m2m_100, nemotron
-grad_scaler: true + precision: amp | 178 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
+grad_scaler: true + precision: amp | 179 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra, galore,
   liger, met, modernbert, older_releases, optimizers, optimizers_more, other_optimizers, peft_more, policy,
   precisions, preference_shared, sharded_spaces, short_convolutions, state_spaces, tiled, virtual_tokens, whisper,
   zeroed_late | bamba, bert, cohere, dbrx, deberta_v2, deepseek, distilbert, electra, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe, llama,
-  m2m_100, minimax_m2, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta,
+  gemma3, gemma3n, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, helium, hunyuan_v1_dense, jamba, lfm2, lfm2_moe,
+  llama, m2m_100, minimax_m2, mixtral, modernbert, nemotron_h, neox, olmo2, olmoe, opt, qwen3_next, qwen_moe, roberta,
   stablelm, whisper
 grad_scaler: true + precision: fsdp | 8 | met_shared, preference_shared, sharded_spaces, stepped_shared | gemma3,
   gptj, hunyuan_v1_dense, llama, m2m_100, nemotron, nemotron_h, neox
@@ -3223,8 +3228,10 @@ loss: chunked + trained_blocks: badam | 1 | turns | gemma
 loss: chunked + weight_dtype: 16 bits | 19 | losses_more, other_optimizers, short_convolutions, state_spaces |
   deepseek, falcon, falcon_h1, glm, glm4, lfm2, mixtral, qwen_moe, stablelm
 loss: chunked + zero_grad: before-backward | 1 | other_optimizers | qwen3_next
+loss: cpo + optimizer: ademamix-8bit-paged | 1 | met | llama
 loss: cpo + optimizer: sgd-momentum-32bit | 1 | other_optimizers | qwen_moe
-loss: cpo + precision: amp | 2 | other_optimizers, preference | llama, qwen_moe
+loss: cpo + optimizer_in_backward: true | 1 | met | llama
+loss: cpo + precision: amp | 3 | met, other_optimizers, preference | llama, qwen_moe
 loss: dpo + max_gradient_norm | 9 | preference_shared, preference_zero | dbrx, falcon_h1, gemma2, gpt_oss, granite,
   lfm2, neox, olmo2, qwen_moe
 loss: dpo + offload: activations | 5 | preference_shared | dbrx, hunyuan_v1_dense, lfm2, ministral3, qwen3_next
@@ -3314,11 +3321,12 @@ loss: grpo + optimizer: adam | 3 | policy, preference_shared | bamba, gpt_oss, o
 loss: grpo + optimizer: adamw-8bit | 2 | policy | gpt2, llama
 loss: grpo + optimizer: adamw-8bit-paged | 1 | policy | qwen3_next
 loss: grpo + optimizer: adamw-paged | 1 | policy | qwen_moe
+loss: grpo + optimizer: ademamix-8bit-paged | 1 | met | llama
 loss: grpo + optimizer: apollo-adamw | 1 | preference_shared | bamba
 loss: grpo + optimizer: lion | 2 | policy | gpt_neo, ministral3
 loss: grpo + optimizer: rmsprop | 1 | policy | nemotron_h
 loss: grpo + optimizer: sgd-momentum | 1 | policy | granite
-loss: grpo + optimizer_in_backward: true | 7 | policy | arcee, falcon, granite, llama, ministral3, qwen_moe
+loss: grpo + optimizer_in_backward: true | 8 | met, policy | arcee, falcon, granite, llama, ministral3, qwen_moe
 loss: grpo + padding: right | 6 | policy | arcee, gemma, gpt2, granite, opt
 loss: grpo + parallel.fsdp_version: 1 | 22 | preference_shared | arcee, cohere, deepseek, glm4_moe, gpt_neo, helium,
   llama, mixtral, nemotron, nemotron_h, olmo, olmo2, olmoe, opt, qwen3_next
@@ -3332,7 +3340,7 @@ loss: grpo + parallel.sharding: zero1 | 4 | preference_zero | bloom, llama, qwen
 loss: grpo + parallel.sharding: zero2 | 2 | preference_zero | glm, stablelm
 loss: grpo + parallel.sharding: zero3 | 9 | preference_zero | falcon, falcon_h1, gemma2, nemotron, nemotron_h, olmoe,
   opt
-loss: grpo + precision: amp | 47 | policy, preference_shared | apertus, arcee, bamba, cohere, dbrx, deepseek,
+loss: grpo + precision: amp | 48 | met, policy, preference_shared | apertus, arcee, bamba, cohere, dbrx, deepseek,
   ernie4_5, falcon, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
   mixtral, nemotron, nemotron_h, olmo, olmoe, opt, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
 loss: grpo + precision: fsdp | 9 | preference_shared | cohere, dbrx, gpt_neo, hunyuan_v1_dense, olmo, olmoe,
@@ -3402,7 +3410,7 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 51 | flat_adapters, flat_host, images, liger, met, more_families,
+max_gradient_norm + offload: activations | 52 | flat_adapters, flat_host, images, liger, met, more_families,
   optimizers_more, optimizers_more_shared, other_optimizers, policy, preference_shared, sharded_spaces,
   short_convolutions, state_spaces, taught_from_file, tiled_mlp, tiled_mlp_shared, tiles | afmoe, bamba, bloom, dbrx,
   deepseek, distilbert, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mixtral,
@@ -3504,7 +3512,7 @@ max_gradient_norm + parallel.sharding: zero3 | 36 | image_shared, met_shared, pr
   whisper_zero, zero | bert, convnext, falcon_h1, gemma3_images, glm4_moe, gpt2, gpt_neo, granite, idefics3, internvl,
   llama, llava_next, mistral3, mixtral, neox, paligemma, qwen3_vl, qwen_moe, smolvlm, swin, whisper
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 390 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
+max_gradient_norm + precision: amp | 392 | adapted, adapter_kinds, dbrx, deberta_v2, distilbert, electra,
   flat_adapters, flat_parameter, fully_shard_more, further_types, fused_lora, galore, image_shared, image_text,
   images, liger, met, met_shared, modernbert, named_types, optimizers, optimizers_more, optimizers_more_shared,
   other_optimizers, peft_more, policy, precisions, quantized, replicated, rounded, rounded_shared, sharded_bits,
@@ -3548,7 +3556,7 @@ max_gradient_norm + qat: int8 | 7 | other_optimizers, rounded, rounded_shared | 
 max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
   qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
-max_gradient_norm + quantization: int8 | 7 | met, optimizers_more, other_optimizers, quantized, short_convolutions,
+max_gradient_norm + quantization: int8 | 8 | met, optimizers_more, other_optimizers, quantized, short_convolutions,
   state_spaces | bamba, ernie4_5, lfm2, llama, mistral3, neox
 max_gradient_norm + quantization: nf4 | 24 | flat_adapters, images, met, optimizers_more, quantized, sharded_bits,
   short_convolutions, taught_from_file, tiles, zero | gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mixtral, mllama,
@@ -3559,7 +3567,7 @@ max_gradient_norm + quantization: nf4-double | 18 | adapted, flat_adapters, lige
 max_gradient_norm + teacher_logprobs | 23 | taught_from_file | gemma2, gpt2, granite, llama, phi
 max_gradient_norm + tiled_mlp | 48 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma, glm, glm4, gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
-max_gradient_norm + trained_blocks: badam | 10 | met, met_shared, state_spaces, turns | bamba, llama, m2m_100,
+max_gradient_norm + trained_blocks: badam | 11 | met, met_shared, state_spaces, turns | bamba, llama, m2m_100,
   mistral3, neox, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
@@ -3627,9 +3635,9 @@ offload: activations + optimizer: stable-adamw | 2 | optimizers_more | gemma2, t
 offload: activations + optimizer_in_backward: true | 19 | adapted, liger, optimizers_more, other_optimizers, policy,
   sharded_spaces, short_convolutions, state_spaces | bamba, dbrx, falcon_h1, gemma2, gpt_oss, granitemoehybrid, lfm2,
   lfm2_moe, llama, mixtral
-offload: activations + packing: true | 24 | liger, optimizers_more, optimizers_more_shared, other_optimizers,
-  short_convolutions, state_spaces | bamba, deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, llama4, mixtral, nemotron_h, olmo2, qwen_moe
+offload: activations + packing: true | 26 | liger, met, optimizers_more, optimizers_more_shared, other_optimizers,
+  short_convolutions, state_spaces | afmoe, bamba, deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama4, mixtral, nemotron_h, olmo2, qwen_moe
 offload: activations + padding: right | 40 | images, liger, more_families, optimizers_more, optimizers_more_shared,
   pairs, sharded_spaces, short_convolutions, state_spaces | bert, falcon_h1, gemma2, glm4_moe, gpt2, gpt_neo,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen2_vl
@@ -3650,7 +3658,7 @@ offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_m
   gemma3, gpt2, llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 37 | host_activations, optimizers_more_shared, tiled_mlp_shared |
   bert, bloom, gemma2, gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
-offload: activations + precision: amp | 235 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
+offload: activations + precision: amp | 237 | adapted, block_kinds, checkpoints, dbrx, deberta_v2, distilbert,
   electra, flat_host, fused_lora, host_activations, hosted, images, liger, linear, met, met_shared, modernbert,
   more_families, optimizers_more, optimizers_more_shared, other_families, other_optimizers, pairs, policy,
   preference_shared, sharded_activations, short_convolutions, stages, state_spaces, tiled, tiled_mlp, whisper | afmoe,
@@ -3677,15 +3685,15 @@ offload: activations + precision: pure | 236 | adapted, adapter_kinds, block_kin
 offload: activations + qat: int4 | 1 | other_optimizers | gpt2
 offload: activations + qat: int4-mslk | 1 | other_optimizers | dbrx
 offload: activations + qat: int4-mslk-fp8 | 1 | other_optimizers | roberta
-offload: activations + quantization: int8 | 11 | adapted, liger, met, other_optimizers, pairs | glm4, gpt2, lfm2_moe,
+offload: activations + quantization: int8 | 12 | adapted, liger, met, other_optimizers, pairs | glm4, gpt2, lfm2_moe,
   llama, mistral3, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
-offload: activations + quantization: nf4-double | 12 | adapted, fused_lora, liger, policy, short_convolutions,
-  state_spaces | falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
+offload: activations + quantization: nf4-double | 13 | adapted, fused_lora, liger, met, policy, short_convolutions,
+  state_spaces | afmoe, falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
 offload: activations + teacher_logprobs | 1 | taught_from_file | llama
 offload: activations + tiled_mlp | 13 | other_optimizers, tiled_mlp, tiled_mlp_shared | cohere, exaone4, llama, olmo,
   olmo2, phi, stablelm
-offload: activations + trained_blocks: badam | 3 | met, state_spaces | mistral3, nemotron_h
+offload: activations + trained_blocks: badam | 4 | met, state_spaces | mistral3, nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 offload: activations + weight_dtype: 16 bits | 25 | adapted, flat_adapters, fused_lora, hosted, liger,
   optimizers_more_shared, policy, preference_shared, short_convolutions, state_spaces, tiled, tiled_mlp | bamba,
@@ -3989,8 +3997,9 @@ optimizer: ademamix-8bit + quantization: nf4 | 1 | other_optimizers | llama
 optimizer: ademamix-8bit + quantization: nf4-double | 1 | other_optimizers | llama
 optimizer: ademamix-8bit + tiled_mlp | 1 | other_optimizers | exaone4
 optimizer: ademamix-8bit + weight_dtype: 16 bits | 2 | other_optimizers | arcee, mixtral
-optimizer: ademamix-8bit-paged + optimizer_in_backward: true | 2 | other_optimizers | gemma, gpt2
-optimizer: ademamix-8bit-paged + precision: amp | 6 | other_optimizers | bamba, gpt2, gptj, granite, llama, qwen3_next
+optimizer: ademamix-8bit-paged + optimizer_in_backward: true | 4 | met, other_optimizers | gemma, gpt2, llama
+optimizer: ademamix-8bit-paged + precision: amp | 8 | met, other_optimizers | bamba, gpt2, gptj, granite, llama,
+  qwen3_next
 optimizer: ademamix-8bit-paged + precision: pure | 5 | other_optimizers | bert, gpt2, llama, opt, qwen_moe
 optimizer: ademamix-8bit-paged + quantization: nf4-double | 1 | other_optimizers | gptj
 optimizer: ademamix-8bit-paged + trained_blocks: badam | 2 | other_optimizers | llama
@@ -4384,7 +4393,7 @@ optimizer_in_backward: true + parallel.sharding: fsdp | 17 | preference_shared, 
   bamba, dbrx, deepseek, gemma4, glm4, granitemoehybrid, helium, lfm2, llama, llama4, nemotron_h, phi, qwen3_next,
   seed_oss
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 4 | preference_shared, sharded_spaces | apertus, bamba
-optimizer_in_backward: true + precision: amp | 126 | adapted, checkpoints, galore, liger, optimizers,
+optimizer_in_backward: true + precision: amp | 128 | adapted, checkpoints, galore, liger, met, optimizers,
   optimizers_more, other_optimizers, policy, sharded_spaces, short_convolutions, state_spaces, stepped_shared, whisper
   | arcee, bamba, bert, dbrx, ernie4_5, falcon_h1, gemma, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo2, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
@@ -4413,9 +4422,9 @@ packing: true + padding: right | 15 | liger, masks, optimizers_more, other_optim
 packing: true + parallel.sharding: fsdp | 2 | optimizers_more_shared, stepped_shared | llama, phi
 packing: true + parallel.sharding: fsdp-grad-op | 5 | optimizers_more_shared, sharded_spaces, stepped_shared |
   apertus, gpt2, lfm2, llama
-packing: true + precision: amp | 81 | adapted, dbrx, fused_lora, liger, losses_more, masks, named_types,
+packing: true + precision: amp | 82 | adapted, dbrx, fused_lora, liger, losses_more, masks, met, named_types,
   optimizers_more, optimizers_more_shared, other_families, other_optimizers, peft_more, short_convolutions,
-  state_spaces | arcee, bamba, dbrx, deepseek, ernie4_5_moe, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2,
+  state_spaces | afmoe, arcee, bamba, dbrx, deepseek, ernie4_5_moe, falcon_h1, gemma2, gemma3, gemma3n, glm4, gpt2,
   gpt_bigcode, gptj, granitemoehybrid, hunyuan_v1_moe, jamba, lfm2, lfm2_moe, llama, minimax_m2, mistral4, nemotron,
   nemotron_h, neox, olmo2, qwen_moe, seed_oss
 packing: true + precision: fsdp | 1 | optimizers_more_shared | gpt2
@@ -4429,8 +4438,8 @@ packing: true + qat: int8 | 1 | other_optimizers | hunyuan_v1_dense
 packing: true + quantization: int8 | 5 | liger, other_optimizers, state_spaces | bamba, ernie4_5, falcon_h1, gemma3,
   llama
 packing: true + quantization: nf4 | 4 | peft_more, short_convolutions | lfm2, lfm2_moe, llama
-packing: true + quantization: nf4-double | 8 | adapted, liger, optimizers_more, other_optimizers, short_convolutions,
-  state_spaces | bamba, exaone4, falcon_h1, lfm2, llama, mixtral, phi3
+packing: true + quantization: nf4-double | 9 | adapted, liger, met, optimizers_more, other_optimizers,
+  short_convolutions, state_spaces | afmoe, bamba, exaone4, falcon_h1, lfm2, llama, mixtral, phi3
 packing: true + teacher_logprobs | 1 | taught_from_file | llama
 packing: true + tiled_mlp | 2 | other_optimizers | hunyuan_v1_dense, llama
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
@@ -4446,7 +4455,7 @@ padding: right + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, optimiz
 padding: right + parallel.sharding: zero2 | 1 | modernbert_zero | modernbert
 padding: right + parallel.sharding: zero3 | 3 | modernbert_zero, preference_zero, zero | falcon_h1, glm4_moe,
   modernbert
-padding: right + precision: amp | 223 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
+padding: right + precision: amp | 224 | block_kinds, dbrx, deberta_v2, decoders, distilbert, electra,
   fully_shard_more, further_types, fused_lora, image_text, images, liger, linear, losses_more, masks, met, modernbert,
   modernbert_shared, more_families, optimizers_more, other_families, padding, pairs, policy, preference, replicated,
   sharded_spaces, short_convolutions, state_spaces, text_types, tiles, virtual_tokens, vision_more | apertus, arcee,
@@ -4682,7 +4691,7 @@ precision: amp + qat: int8 | 3 | met, rounded | cohere, gemma2, llama
 precision: amp + qat: nvfp4 | 1 | rounded | gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 122 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
+precision: amp + quantization: int8 | 123 | adapted, adapter_kinds, adapters, block_kinds, images, liger, linear,
   met, named_types, optimizers_more, other_optimizers, pairs, pairs_beside, peft_more, quantized, short_convolutions,
   speech, state_spaces, text_types, vision_more, whisper | bamba, bart, bert, clip, ernie4_5_moe, esm, falcon_h1,
   gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, hunyuan_v1_moe, lfm2, lfm2_moe, llama, llava,
@@ -4710,7 +4719,7 @@ precision: amp + quantization: nf4-double | 124 | adapted, adapter_kinds, adapte
 precision: amp + teacher_logprobs | 3 | taught_from_file | llama
 precision: amp + tiled_mlp | 57 | other_optimizers, tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4,
   gemma2, glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
-precision: amp + trained_blocks: badam | 21 | met, met_shared, peft_more, policy, state_spaces, turns | bamba,
+precision: amp + trained_blocks: badam | 22 | met, met_shared, peft_more, policy, state_spaces, turns | bamba,
   falcon_h1, gemma, granitemoehybrid, llama, m2m_100, mistral3, nemotron_h, neox
 precision: amp + trained_blocks: lisa | 13 | policy, sharded_more, state_spaces, turns | llama, mixtral, nemotron_h,
   phi, phi3, qwen3_next
@@ -4800,7 +4809,7 @@ qat: int8 + weight_dtype: 16 bits | 2 | rounded | cohere, gemma2
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
 quantization: int8 + tiled_mlp | 2 | other_optimizers | llama, olmo
-quantization: int8 + trained_blocks: badam | 1 | met | mistral3
+quantization: int8 + trained_blocks: badam | 2 | met | mistral3
 quantization: int8 + weight_dtype: 16 bits | 41 | adapter_kinds, adapters, block_kinds, liger, linear, quantized,
   short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
   llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
