@@ -50,14 +50,14 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
         sizes["key_value_sharing_layers"] = 0  # of more blocks than these
     if "waveform.widths" in MODEL_TYPES[model_type].defaults:  # of which a few samples make several frames
         sizes["waveform"] = {"widths": [8, 8], "kernels": [4, 2], "strides": [2, 2], "masked_length": 2}
-    if model_type == "deepseek_v2":  # whose configuration class has no working defaults of these
+    if model_type in ("deepseek_v2", "dots1"):  # whose configuration class has no working defaults of these
         sizes["experts"] = {"active": 2, "intermediate_size": 64}
     return {"family": model_type, "transformers_model_type": model_type, **sizes, **fields}
 
 
 def test_these_families_are_particular() -> None:
-    assert UNFUSED == ["gemma2", "bloom", "mpt", "gpt_oss", "gpt_neo", "deberta-v2", "gptj", "mpnet"]
-    assert STORED == ["resnet", "convnext", "swin", "convnextv2", "mpnet"]
+    assert UNFUSED == ["gemma2", "bloom", "mpt", "gpt_oss", "gpt_neo", "deberta-v2", "gptj", "mpnet", "wavlm"]
+    assert STORED == ["resnet", "convnext", "swin", "convnextv2", "mpnet", "albert"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
     among_text = ["clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"]
@@ -76,7 +76,7 @@ def test_these_families_are_particular() -> None:
     ]
     two_stacks = ["t5", "mt5", "bart", "mbart", "m2m_100", "pegasus", "marian", "whisper"]
     staged = ["resnet", "convnext", "convnextv2", "swin"]
-    assert sorted(unequal) == sorted([*staged, *two_stacks, "gemma3n_text", "gemma4_text", *among_text])
+    assert sorted(unequal) == sorted([*staged, *two_stacks, "gemma3n_text", "gemma4_text", "wavlm", *among_text])
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)

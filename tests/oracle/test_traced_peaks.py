@@ -131,6 +131,7 @@ UNDECLARED = {
     "text_types",
     "speech",
     *("further_types", "further_types_shared", "further_types_zero"),
+    *("added_types", "added_types_shared", "added_types_zero"),
 }
 """Files of rows that do not say how many parameters their models have."""
 

@@ -122,7 +122,7 @@ IMAGES_AND_TEXT = (
 IMAGES = ("vit", "resnet", "dinov2", "convnext", "swin", "deit", "convnextv2", "dinov2_with_registers")
 LENGTHS = {"llava_next": (100, 128), "internvl": (64, 128), "mistral3": (200, 256), "whisper": (8, 17, 32, 64)}
 LENGTHS |= dict.fromkeys(("idefics3", "smolvlm"), (100, 128))
-LENGTHS |= dict.fromkeys(("wav2vec2", "hubert"), (1600, 3000, 8000))
+LENGTHS |= dict.fromkeys(("wav2vec2", "hubert", "wavlm"), (1600, 3000, 8000))
 """Of types whose sequences have to hold an image's tokens, or that have learned fewer positions."""
 
 TYPES = tuple(name for name in CONFIGS if name not in IMAGES_AND_TEXT)

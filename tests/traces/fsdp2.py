@@ -374,10 +374,12 @@ def blocks(model: Any) -> Iterator[Any]:
     Where it says nothing, as of DistilBERT, those that it checkpoints, which people name to Accelerate; and so where it
     says a part of one, as of Idefics3, several of them, as a stage of Swin, or no module of this model, as of HuBERT
     with its norms first. Of Wav2Vec2 they are not the convolutions over the samples, which have a class of their own
-    each.
+    each. ALBERT, whose one layer runs as every block, has none: Transformers names none, and so accelerate takes none.
     """
     import torch
 
+    if getattr(model.config, "num_hidden_groups", None):
+        return
     names = getattr(model, "_no_split_modules", None) or ()
     named = [one for several in _lists(model) for one in several if type(one).__name__ in names]
     if not named or any(_is_checkpointed(one) for several in named for one in several.modules() if one is not several):

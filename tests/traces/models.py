@@ -104,6 +104,9 @@ EXPERTS = (
     "ernie4_5_moe",
     "hunyuan_v1_moe",
     "granitemoe",
+    "dots1",
+    "flex_olmo",
+    "exaone_moe",
 )
 """The types with mixtures of experts."""
 
@@ -120,6 +123,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "camembert": {**DEEP, "pad_token_id": 1},
     "mpnet": {**DEEP, "pad_token_id": 1},
     "nomic_bert": {**DEEP, "pad_token_id": 0},
+    "albert": {**DEEP, "pad_token_id": 0, "embedding_size": 64},
+    "eurobert": GROUPED,
     "distilbert": {"vocab_size": 1003, "dim": 96, "hidden_dim": 192, "n_layers": 5, "n_heads": 6}
     | {"max_position_embeddings": 128, "pad_token_id": 0},
     "dbrx": {"vocab_size": 1003, "max_seq_len": 128, "d_model": 96, "n_heads": 6, "n_layers": 5, "pad_token_id": 0}
@@ -170,6 +175,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"moe_intermediate_size": 48, "first_k_dense_replace": 1, "use_qk_norm": True},
     "glm4_moe_lite": {**LATENT, "mlp_layer_types": ["dense", *["sparse"] * 4], "n_group": 2, "topk_group": 1},
     "mistral4": {**LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+    "dots1": {**GROUPED, "head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
+    | {"moe_intermediate_size": 48, "first_k_dense_replace": 1},
+    "flex_olmo": {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2},
+    "exaone_moe": {**GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1}
+    | {"moe_intermediate_size": 48, "sliding_window": 16, "sliding_window_pattern": 2},
     "minimax_m2": {**GROUPED, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8},
     "afmoe": {**GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2}
     | {"moe_intermediate_size": 48, "num_dense_layers": 1, "global_attn_every_n_layers": 3, "sliding_window": 16},
@@ -242,6 +252,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"d_model": 96, "encoder_layers": 5, "decoder_layers": 4, "pad_token_id": 1, "decoder_start_token_id": 2}
     | {"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 160, "decoder_ffn_dim": 160},
     "wav2vec2": SOUND,
+    "wavlm": SOUND,
     "hubert": {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True},
     "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
     "deit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},

@@ -84,6 +84,7 @@ TRANSFORMERS = Rig(
             "speech",
             "virtual_tokens",
             "further_types",
+            "added_types",
         ),
         "optimizers_more",
         *("preference", "policy", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
@@ -131,12 +132,13 @@ FSDP2 = Rig(
         "peft_more_shared",
         "image_shared",
         "further_types_shared",
+        "added_types_shared",
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig(
     "ddp",
-    ("replicated", "peft_more_shared", "image_shared", "further_types_shared"),
+    ("replicated", "peft_more_shared", "image_shared", "further_types_shared", "added_types_shared"),
     "PyTorch's DistributedDataParallel with what the first rig has",
 )
 FSDP1 = Rig(
@@ -164,6 +166,7 @@ ZERO = Rig(
         "peft_more_shared",
         "image_shared",
         "further_types_zero",
+        "added_types_zero",
     ),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )

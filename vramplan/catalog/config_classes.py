@@ -143,6 +143,12 @@ FAMILY_OF = {
     "dinov2_with_registers": "dinov2_with_registers",
     "granitemoe": "granitemoe",
     "nomic_bert": "nomic_bert",
+    "albert": "albert",
+    "eurobert": "eurobert",
+    "dots1": "dots1",
+    "flex_olmo": "flex_olmo",
+    "exaone_moe": "exaone_moe",
+    "wavlm": "wavlm",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

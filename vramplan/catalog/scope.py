@@ -20,7 +20,7 @@ DIFFUSION = (
     "SimpleTuner, which list the memory of their presets"
 )
 SPEECH = (
-    "of speech models Whisper, Wav2Vec2 and HuBERT are modelled, and models of text and images are, also from a "
+    "of speech models Whisper, Wav2Vec2, HuBERT and WavLM are modelled, and models of text and images are, also from a "
     "config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
@@ -46,8 +46,9 @@ DETECTION = (
     "ConvNeXt V2, ResNet, CLIP and SigLIP are"
 )
 ENCODER = (
-    "of encoders of text BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, Nomic BERT, DeBERTa v2 and "
-    "v3, ModernBERT and ESM-2 are modelled: ask about one of the same sizes, as bert-base-uncased"
+    "of encoders of text BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, MPNet, Nomic BERT, "
+    "EuroBERT, DeBERTa v2 and v3, ModernBERT and ESM-2 are modelled: ask about one of the same sizes, as "
+    "bert-base-uncased"
 )
 PAIR = (
     "of encoder-decoders T5, mT5, BART, mBART, M2M100, PEGASUS, Marian and Whisper are modelled: ask about one of the "
@@ -66,7 +67,7 @@ MODELS = (
         DIFFUSION,
     ),
     Scope(
-        r"(.*/)?(wav2vec(?!2).*|wav2vec2-(bert|conformer).*|wavlm.*|unispeech.*|moonshine.*|voxtral-(?!mini-3b).*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*"
+        r"(.*/)?(wav2vec(?!2).*|wav2vec2-(bert|conformer).*|unispeech.*|moonshine.*|voxtral-(?!mini-3b).*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*"
         r"|xtts.*)",
         SPEECH,
     ),
@@ -92,7 +93,7 @@ MODELS = (
         DETECTION,
     ),
     Scope(
-        r"(.*/)?(albert-.*|longformer-.*|layoutlm.*|big-?bird-(?!pegasus).*|canine-.*|mobilebert.*|squeezebert.*|funnel-.*"
+        r"(.*/)?(longformer-.*|layoutlm.*|big-?bird-(?!pegasus).*|canine-.*|mobilebert.*|squeezebert.*|funnel-.*"
         r"|luke-.*|fnet-.*|xlnet-.*)",
         ENCODER,
     ),

@@ -303,7 +303,13 @@ class Block:
     mixture: type[MoE] = MoE
 
     def __init__(
-        self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, positions: Positions
+        self,
+        tape: Tape,
+        recipe: Recipe,
+        dense: bool,
+        mask: Tensor | None,
+        position_ids: Tensor,
+        positions: Positions | None,
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = self.attention(tape, recipe)

@@ -87,9 +87,14 @@ class FloatBlock:
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = self.attention(tape, recipe)
-        self.mlp = in_tiles(MLP, tape, recipe)
+        self.mlp = self.feeds(tape, recipe)
         self.norms = [self.norm(tape, name, width, dtype) for name in self.norm_names]
         self.keep(mask, position_ids, rotary)
+
+    def feeds(self, tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor]:
+        """The feed-forward layer, or the experts in its place."""
+        mlp: Callable[[Tensor], Tensor] = in_tiles(MLP, tape, recipe)
+        return mlp
 
     def keep(self, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None) -> None:
         """Have what blocks are given beside the hidden state."""

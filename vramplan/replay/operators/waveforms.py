@@ -5,7 +5,7 @@ B is the micro-batch, T the frames, C channels, V the vocabulary.
 
 from __future__ import annotations
 
-from vramplan.replay.operators.views import Grads, autocast_float
+from vramplan.replay.operators.views import Grads, autocast_float, autocast_half
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
 
@@ -173,3 +173,34 @@ def sum_all(x: Tensor) -> Tensor:
         return (wide,)
 
     return x.tape.new("sum", (), x.dtype, False, None, x.tape.record("sum", (x,), backward))
+
+
+def biased_product(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`torch.baddbmm(bias, a, b)` of batched matrices [N, m, k] x [N, k, n] and a bias of each number: new.
+
+    Autocast casts all three.
+    Saves `a`: the gradient of the second operand is the first, transposed, times the incoming one.
+    Saves `b`: the gradient of the first operand is the incoming one times the second, transposed.
+    Backward: nothing new for the bias, whose gradient is the incoming one; a product for each operand.
+    Source: tools/autograd/derivatives.yaml, baddbmm; torch/csrc/autograd/FunctionsManual.cpp, maybe_multiply, which
+    returns what a factor of 1 is given; aten/src/ATen/autocast_mode.h, AT_FORALL_LOWER_PRECISION_FP.
+    """
+    bias, a, b = autocast_half(bias), autocast_half(a), autocast_half(b)
+    tape = a.tape
+    need_bias, need_a, need_b = (one.node is not None for one in (bias, a, b))
+    a_shape, b_shape, batched = a.shape, b.shape, a.batched
+    count, m, k = a.shape
+    n = b.shape[2]
+    work = 2 * count * m * k * n
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(work * (need_a + need_b))
+        first = tape.new("bmm", a_shape, grad.dtype, batched) if need_a else None
+        second = tape.new("bmm", b_shape, grad.dtype, batched) if need_b else None
+        return (grad if need_bias else None, first, second)
+
+    saves = [one for one, other in ((a, need_b), (b, need_a)) if other]
+    node = tape.record("baddbmm", (bias, a, b), backward, saves)
+    tape.work(work)
+    return tape.new("baddbmm", (count, m, n), a.dtype, batched, None, node)
