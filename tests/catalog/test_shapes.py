@@ -1764,6 +1764,7 @@ def problems_of(**fields: Any) -> str:
 NEEDED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"experts.active": 6, "experts.intermediate_size": 1408},
     "granitemoehybrid": {"experts.count": 8, "experts.active": 2, "experts.intermediate_size": 11008},
+    "dots1": {"experts.count": 128, "experts.active": 6, "experts.shared": 2},
     "nemotron_h": {
         "state_space.layers": (0,),
         "state_space.feedforward_layers": (1, 3),
@@ -1845,6 +1846,7 @@ def test_derived_defaults_follow_what_is_given() -> None:
             "hidden_size: 100 is no multiple of 8",
         ),
         ({"family": "deepseek_v2"}, "experts.active: required key is missing: the configuration class has no default"),
+        ({"family": "dots1"}, "experts.count: required key is missing: the configuration class has no default"),
         ({"family": "deepseek", "experts.groups": 7}, "experts.groups: 256 experts do not make 7 groups of two"),
         ({"family": "deepseek", "experts.active_groups": 9}, "experts.active_groups: 9 of 8 groups (1 to 8)"),
         ({"family": "deepseek", "latent_attention.rotary_size": 63}, "so an even size, not 63"),

@@ -50,8 +50,10 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
         sizes["key_value_sharing_layers"] = 0  # of more blocks than these
     if "waveform.widths" in MODEL_TYPES[model_type].defaults:  # of which a few samples make several frames
         sizes["waveform"] = {"widths": [8, 8], "kernels": [4, 2], "strides": [2, 2], "masked_length": 2}
-    if model_type in ("deepseek_v2", "dots1"):  # whose configuration class has no working defaults of these
+    if model_type == "deepseek_v2":  # whose configuration class has no working defaults of these
         sizes["experts"] = {"active": 2, "intermediate_size": 64}
+    if model_type == "dots1":
+        sizes["experts"] = {"count": 4, "active": 2, "shared": 1, "intermediate_size": 64}
     return {"family": model_type, "transformers_model_type": model_type, **sizes, **fields}
 
 

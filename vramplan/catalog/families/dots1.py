@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, FLAG, Keys, ModelType
-from vramplan.catalog.experts import all_shared
 from vramplan.catalog.families.deepseek import first_dense, groups
 from vramplan.catalog.families.gemma3 import SLIDING
 from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS, all_projections
@@ -38,6 +38,18 @@ def _dots1(fields: Fields, values: dict[str, Any]) -> None:
         if start is not None and start < (values.get("layers") or LAYERS):
             message = f"{start} is not modelled (blocks from it on would have a window)"
             fields.refuse("max_window_layers", message, hint="set sliding_window to null")
+
+
+def contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Experts that its class has no default for, and without which it makes no network."""
+    message = "required key is missing: the configuration class has no default"
+    return [(key, message) for key in ("experts.count", "experts.shared") if values[key] is None]
+
+
+def _shared(fields: Mapping[str, Any]) -> Any:
+    """The width of all shared experts together; None where nothing says how many, which is refused."""
+    shared = fields["experts.shared"]
+    return None if shared is None else shared * fields["experts.intermediate_size"]
 
 
 def _written(shape: ModelShape) -> dict[str, Any]:
@@ -77,10 +89,11 @@ TYPES = {
             "mlp_bias": False,
             "qk_norm": True,
             "sliding_window": None,
-            "experts.shared_intermediate_size": all_shared,
+            "experts.shared_intermediate_size": _shared,
         },
         keys=_KEYS,
         adjust=_dots1,
+        contradictions=contradictions,
         grouped=True,
         own_head_size=True,
     ),
