@@ -8,7 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
-from vramplan.replay.models.modules import SELECTIVE, LayerNorm, Linear, Recipe
+from vramplan.replay.models.modules import SELECTIVE_OP, LayerNorm, Linear, Recipe
 from vramplan.replay.models.wav2vec2 import FeedForward, Places, Wav2Vec2
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.alternating import mean_over
@@ -159,7 +159,7 @@ class Block:
 class WavLM(Wav2Vec2):
     """WavLMForCTC, with its loss."""
 
-    selective = SELECTIVE
+    selective = SELECTIVE_OP
     asks_no_inputs = True
     equal_blocks = False  # the first of them makes the bias that the others share
     block_returns = None  # the bias too, which the next block takes by its name: no code here joins several

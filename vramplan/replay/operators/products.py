@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.observers import Sharding
-from vramplan.replay.operators.elementwise import add_in_place
+from vramplan.replay.operators.elementwise import add, add_in_place
 from vramplan.replay.operators.views import Grads, autocast_half, view
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor, reshape_gradient, view_strides
@@ -55,8 +55,11 @@ def linear(
         w = autocast_half(weight)
         x = autocast_half(x)
         if x.strides is not None:
-            if b is not None and len(lead) > 1 and not is_function:  # ATen multiplies, and adds the bias in place
-                return add_in_place(linear(x, w), b)
+            if b is not None and len(lead) > 1 and not is_function:
+                # ATen multiplies and adds the bias: in place, but where a mode sees its operators, as that of a
+                # selective checkpoint (Linear.cpp, linear; aten/src/ATen/TensorSubclassLikeUtils.h)
+                product = linear(x, w)
+                return add(product, b) if tape.selective else add_in_place(product, b)
             if w.node is None and not is_function and not _folds(x.shape, x.strides):
                 return matmul(x, _for_each(w, lead[:-1]))
             is_apart = not view_strides(x.shape, x.strides, (rows, in_features))[0]
