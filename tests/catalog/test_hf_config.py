@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vramplan.catalog import models
+from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.errors import InputError
 from vramplan.replay.models.windows import has_window
@@ -507,10 +508,28 @@ def test_nomic_bert_is_read_by_the_names_of_both_codes(write) -> None:
         ({"model_type": "mpnet", "tie_word_embeddings": False}, "tie_word_embeddings: false is not modelled"),
         ({"model_type": "dinov2_with_registers", "num_register_tokens": 8}, "8 is not modelled (modelled: 4)"),
         ({"model_type": "granitemoe", "output_router_logits": True}, "output_router_logits: true is not modelled"),
+        ({"model_type": "albert", "num_hidden_groups": 12}, "num_hidden_groups: 12 is not modelled (modelled: 1,"),
+        ({"model_type": "albert", "inner_group_num": 2}, "inner_group_num: 2 is not modelled (modelled: 1,"),
+        ({"model_type": "albert", "classifier_dropout_prob": 0}, "the classification head has a dropout"),
+        ({"model_type": "eurobert", "classifier_pooling": "mean"}, "'mean' is not modelled (modelled: late,"),
+        ({"model_type": "eurobert", "clf_pooling": "bos"}, "'bos' is not modelled (modelled: late,"),
+        ({"model_type": "dots1", "max_window_layers": 2, "sliding_window": 8}, "max_window_layers: 2 is not modelled"),
+        ({"model_type": "dots1"}, "experts.count: required key is missing"),
+        ({"model_type": "exaone_moe", "sliding_window": None}, "sliding_window: null is not modelled"),
+        ({"model_type": "flex_olmo", "output_router_logits": True}, "output_router_logits: true is not modelled"),
+        ({"model_type": "wavlm", "num_buckets": 32}, "num_buckets: 32 is not modelled (modelled: 320,"),
+        ({"model_type": "ernie", "use_task_id": True}, "use_task_id: true is not modelled"),
     ],
 )
 def test_what_further_types_do_not_model(write, config: dict[str, Any], message: str) -> None:
     assert message in refused(write(config))
+
+
+def test_the_layer_of_albert_is_counted_once_however_often_it_runs(write) -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96, "embedding_size": 32}
+    read = [read_hf_config(write({"model_type": "albert", **sizes, "num_hidden_layers": n}))[0] for n in (2, 9)]
+    assert [one.layers for one in read] == [2, 9]
+    assert parameters_of(read[0]) == parameters_of(read[1])
 
 
 def test_electra_has_embeddings_of_their_own_width(write) -> None:

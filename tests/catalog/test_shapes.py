@@ -1138,6 +1138,16 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "xlm-roberta": {"vocabulary_size": 30522, "family": "roberta"},
     "camembert": {"vocabulary_size": 30522, "family": "roberta"},
+    "data2vec-text": {"vocabulary_size": 30522, "max_positions": 512, "token_types": 2, "family": "roberta"},
+    "ernie": {"vocabulary_size": 30522, "max_positions": 512, "token_types": 2, "family": "bert", "task": "mlm"},
+    "vit_msn": {
+        "image_size": 224,
+        "patch_size": 16,
+        "hidden_size": 768,
+        "layers": 12,
+        "family": "vit",
+        "task": "image",
+    },
     "dbrx": {
         "family": "dbrx",
         "hidden_size": 2048,

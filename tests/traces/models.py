@@ -121,6 +121,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "roberta": {**DEEP, "pad_token_id": 1},
     "xlm-roberta": {**DEEP, "pad_token_id": 1},
     "camembert": {**DEEP, "pad_token_id": 1},
+    "data2vec-text": {**DEEP, "pad_token_id": 1},
+    "ernie": {**DEEP, "pad_token_id": 0},
     "mpnet": {**DEEP, "pad_token_id": 1},
     "nomic_bert": {**DEEP, "pad_token_id": 0},
     "albert": {**DEEP, "pad_token_id": 0, "embedding_size": 64},
@@ -255,6 +257,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "wavlm": SOUND,
     "hubert": {**SOUND, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True},
     "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
+    "vit_msn": {
+        **VISION,
+        "hidden_size": 96,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 6,
+        "intermediate_size": 160,
+    },
     "deit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
     "dinov2_with_registers": {
         **VISION,

@@ -149,6 +149,9 @@ FAMILY_OF = {
     "flex_olmo": "flex_olmo",
     "exaone_moe": "exaone_moe",
     "wavlm": "wavlm",
+    "data2vec-text": "roberta",
+    "ernie": "bert",
+    "vit_msn": "vit",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

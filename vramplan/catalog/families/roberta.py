@@ -1,5 +1,6 @@
-"""RoBERTa (models/roberta/configuration_roberta.py), XLM-RoBERTa (models/xlm_roberta/configuration_xlm_roberta.py) and
-CamemBERT (models/camembert/configuration_camembert.py)."""
+"""RoBERTa (models/roberta/configuration_roberta.py), XLM-RoBERTa (models/xlm_roberta/configuration_xlm_roberta.py),
+CamemBERT (models/camembert/configuration_camembert.py) and Data2Vec for text
+(models/data2vec/configuration_data2vec_text.py)."""
 
 from __future__ import annotations
 
@@ -46,4 +47,5 @@ TYPES = {
         peft=Peft(of_kind={"adalora": ()}, lora=("query", "value"))
     ),
     "camembert": _type("CamembertConfig", 30522)._replace(peft=Peft()),
+    "data2vec-text": _type("Data2VecTextConfig", 30522)._replace(peft=Peft()),
 }

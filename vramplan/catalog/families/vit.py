@@ -1,4 +1,4 @@
-"""ViT (models/vit/configuration_vit.py)."""
+"""ViT (models/vit/configuration_vit.py) and ViT-MSN (models/vit_msn/configuration_vit_msn.py)."""
 
 from __future__ import annotations
 
@@ -64,3 +64,4 @@ TYPES = {
         classes=1000,  # ImageNet's, which everybody trains on; the class itself has 2
     ),
 }
+TYPES["vit_msn"] = TYPES["vit"]._replace(config="ViTMSNConfig")

@@ -16,7 +16,7 @@ from vramplan.replay.models.experts import experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.modules import HEAD_LOSSES, RMSNorm, words
 from vramplan.replay.models.part_names import GATED_EXPERTS
-from vramplan.replay.models.windows import are_alike, both_masks, has_window, windowed_blocks
+from vramplan.replay.models.windows import are_alike, both_masks, has_window, masks_of, windowed_blocks
 from vramplan.replay.tensors import Tensor
 from vramplan.values.model import ModelShape
 
@@ -51,9 +51,11 @@ class ExaoneMoe(deepseek.DeepSeek):
 
     def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The masks of blocks without and with a window, of which those are made that blocks have."""
-        shape = self.recipe.shape
-        if not windowed_blocks(shape):
+        windowed = windowed_blocks(self.recipe.shape)
+        if not windowed:
             return mask_of(hidden, self.recipe), None
+        if windowed == self.recipe.shape.layers:
+            return masks_of(hidden, self.recipe)
         return both_masks(hidden, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ class Places:
 class Wav2Vec2:
     """Wav2Vec2ForCTC or HubertForCTC, with its loss."""
 
-    selective = SELECTIVE
+    selective: tuple[str, ...] = SELECTIVE
     asks_no_inputs = True  # the switch for checkpoints asks tables alone of models that are given token ids first
 
     @staticmethod
