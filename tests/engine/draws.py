@@ -298,7 +298,13 @@ def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     }
     if model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
         fields["experts.shared_intermediate_size"] = draw(st.sampled_from([20, 128]))
-    if model_type.startswith("deepseek") or model_type in ("glm4_moe", "glm4_moe_lite", "mistral4"):
+    if model_type.startswith("deepseek") or model_type in (
+        "glm4_moe",
+        "glm4_moe_lite",
+        "mistral4",
+        "dots1",
+        "exaone_moe",
+    ):
         fields["experts.shared"] = draw(st.integers(1, 2))
         fields["experts.groups"] = draw(st.sampled_from([1, 2] + [None] * (model_type == "deepseek_v2")))
         fields["experts.active_groups"] = fields["experts.groups"] and 1
