@@ -34,6 +34,7 @@ UNITLESS = {
     "dtype",
     "multiprocessors",
     "link_peers",
+    "link_domain",
 }
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),

@@ -15,6 +15,7 @@ from vramplan.planner.time.communication import (
     all_reduce_seconds,
     all_to_all_seconds,
     link_of,
+    own_card,
 )
 from vramplan.values.job import ResolvedJob
 
@@ -48,6 +49,39 @@ def test_one_device_tells_nobody() -> None:
     link = Link(1e9, 1e-6)
     assert all_gather_seconds(10**9, 1, link) == all_reduce_seconds(10**9, 1, link) == 0
     assert all_to_all_seconds(10**9, 1, link) == 0
+
+
+def test_what_goes_to_experts_of_other_machines_passes_the_card_of_each_device() -> None:
+    """16 devices on two machines: of 160 MB each keeps 10, hands 70 to its machine and sends 80, all at once."""
+    inside, card = Link(350e9, 0.0), Link(50e9, 0.0)
+    assert all_to_all_seconds(160 * 10**6, 16, inside, 8, card) == pytest.approx(80e6 / 50e9)
+    assert all_to_all_seconds(160 * 10**6, 16, inside, 8, Link(1e15, 0.0)) == pytest.approx(70e6 / 350e9)
+    assert all_to_all_seconds(160 * 10**6, 8, inside, 8, card) == pytest.approx(140e6 / 350e9)
+    h100 = on_platform(find_gpu("h100").gpu())
+    assert own_card(h100, 8, None).bytes_per_s == pytest.approx(400e9 / 8 * 0.94)
+    assert own_card(h100, 8, 100e9).bytes_per_s == pytest.approx(100e9 / 8 * 0.94)
+
+
+@pytest.mark.parametrize(("tensor", "near"), [(1, 8), (2, 4)])
+def test_experts_on_two_machines_are_as_slow_as_the_cards(tensor: int, near: int) -> None:
+    keys = {"model": "qwen3-30b-a3b", "gpu": "h100", "runtime": "megatron", "micro_batch_size": 1}
+    keys |= {"sequence_length": 4096, "precision": "mixed-bf16"}
+    shared = {"data": 16, "sharding": "distributed-optimizer", "tensor": tensor, "expert": 16}
+    job = build_any_job({**keys, "parallel": {**shared, "sequence_parallel": tensor > 1}})
+    assert isinstance(job, ResolvedJob)
+    found = [one.seconds for one in roofline(job).collectives if one.kind == "all-to-all"]
+    hidden = 4096 * 2048 * 2 * 8 // tensor  # 8 experts take each token, in 16 bits
+    sent = hidden * (16 - near) / 16
+    assert found == pytest.approx([sent / (400e9 / 8 * 0.94)] * len(found), rel=0.01)
+    assert len(found) >= 2  # forward and backward
+
+
+def test_links_of_a_rack_join_its_machines() -> None:
+    gb200 = on_platform(find_gpu("gb200").gpu())
+    inside = link_of(gb200, 8, 1, 4, None).bytes_per_s
+    assert inside == link_of(gb200, 72, 1, 4, None).bytes_per_s == pytest.approx(900e9 * 0.78)
+    alone = gb200._replace(link_domain=None)
+    assert link_of(alone, 8, 1, 4, None).bytes_per_s == pytest.approx(400e9 * 0.75)
 
 
 def test_the_network_wall_is_where_nothing_is_hidden_any_more() -> None:

@@ -69,11 +69,13 @@ _READERS: dict[str, Read] = {
     "tdp": _power,
     "multiprocessors": _count,
     "link_peers": _count,
+    "link_domain": _count,
     "product_rate": _throughput,
     **dict.fromkeys(itertools.chain(*ATTENTION_FIELDS.values()), _throughput),
 }
 
-MEASURED = ("multiprocessors", "link_peers", "product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
+_LINKED = ("link_peers", "link_domain")
+MEASURED = ("multiprocessors", *_LINKED, "product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
 """Fields that a profile may leave out: what divides products and links, and rates of kernels that somebody measured."""
 
 FIELDS = tuple(key for key in _READERS if key not in MEASURED)
@@ -107,6 +109,7 @@ class GpuProfile(Profile):
             tdp_watts=self.value("tdp"),
             multiprocessors=self.value("multiprocessors"),
             link_peers=self.value("link_peers"),
+            link_domain=self.value("link_domain"),
             product_flop_per_s=self.value("product_rate"),
             attention_flop_per_s=self._attention(),
         )

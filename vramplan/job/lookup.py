@@ -33,6 +33,7 @@ _ATTRIBUTES = {  # where Gpu has another name for the key
 _MEASURED = (
     "multiprocessors",
     "link_peers",
+    "link_domain",
     "product_flop_per_s",
     "attention_flop_per_s",
 )  # which a job does not say: of its GPU

@@ -56,6 +56,7 @@ class Gpu(NamedTuple):
     host_bytes_per_s: float | None = None
     link_shares: LinkShares | None = None
     link_peers: int | None = None  # others that it has a link each to, among which its rate is split; None: a switch
+    link_domain: int | None = None  # GPUs that its links join, of several machines; None: those of one machine
 
     @property
     def has_nvlink(self) -> bool:

@@ -43,9 +43,18 @@ def all_reduce_seconds(size: int, devices: int, link: Link) -> float:
     return min(ring, tree)
 
 
-def all_to_all_seconds(size: int, devices: int, link: Link) -> float:
-    """Every device keeps its own part of `size`, which is what one device has, and sends the rest."""
-    return size * (devices - 1) / devices / link.bytes_per_s + link.hop_seconds if devices > 1 else 0.0
+def all_to_all_seconds(size: int, devices: int, link: Link, near: int | None = None, far: Link | None = None) -> float:
+    """Every device keeps its own part of `size`, which is what one device has, and sends the rest.
+
+    `near` of the devices are those that `link` joins, all of them if None; what goes to the others passes `far`.
+    """
+    if devices < 2:
+        return 0.0
+    inside = devices if near is None else near
+    seconds = size * (inside - 1) / devices / link.bytes_per_s + link.hop_seconds
+    if far is None or inside == devices:
+        return seconds
+    return max(seconds, size * (devices - inside) / devices / far.bytes_per_s + far.hop_seconds)
 
 
 def copy_seconds(size: int, gpu: Gpu) -> float:
@@ -90,8 +99,19 @@ def link_of(gpu: Gpu, members: int, stride: int, devices_per_node: int, node_ban
             inside *= min(1.0, max(1, together - 1) / gpu.link_peers)
     else:
         inside = host_bytes_per_s(gpu) * shares.pcie
-    if members * stride <= devices_per_node:
+    joined = joined_of(gpu, devices_per_node)
+    if members * stride <= joined:
         return Link(inside, HOP_SECONDS[True])
-    in_node = max(1, devices_per_node // stride)
-    between = node_bytes_per_s(gpu, node_bandwidth) * in_node / devices_per_node * shares.network
+    between = own_card(gpu, devices_per_node, node_bandwidth).bytes_per_s * max(1, joined // stride)
     return Link(min(inside, between), HOP_SECONDS[False])
+
+
+def joined_of(gpu: Gpu, devices_per_node: int) -> int:
+    """Devices that are linked without a network: those of a machine, or of the rack where links join several."""
+    return max(devices_per_node, gpu.link_domain or 0)
+
+
+def own_card(gpu: Gpu, devices_per_node: int, node_bandwidth: float | None) -> Link:
+    """A device's part of the network cards of its machine, over which it sends what no ring passes on."""
+    between = node_bytes_per_s(gpu, node_bandwidth) / devices_per_node * shares_of(gpu).network
+    return Link(between, HOP_SECONDS[False])

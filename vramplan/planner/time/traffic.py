@@ -8,7 +8,9 @@ from vramplan.planner.time.communication import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
+    joined_of,
     link_of,
+    own_card,
 )
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
@@ -176,7 +178,11 @@ def _of_experts(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float
     if split is None or split.expert < 2 or experts is None:
         return []
     size = int(_hidden_bytes(job, micro) // split.tensor * experts.active * (job.expert_imbalance or 1.0))
-    seconds = all_to_all_seconds(size, split.expert, group_link(job, "expert", node_bandwidth))
+    inner = split.tensor * split.context  # devices from one member of the group to the next
+    near = min(split.expert, max(1, joined_of(job.gpu, job.devices_per_node) // inner))
+    inside = link_of(job.gpu, near, inner, job.devices_per_node, node_bandwidth)
+    far = own_card(job.gpu, job.devices_per_node, node_bandwidth)
+    seconds = all_to_all_seconds(size, split.expert, inside, near, far)
     routed = max(0, blocks - len(experts.dense_layers))
     whens = [FORWARD, BACKWARD]
     if (job.activation_checkpointing or "none") not in ("none", "selective", "selective-op"):
