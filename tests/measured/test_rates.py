@@ -12,6 +12,8 @@ import pytest
 
 from tests.measured.own import ran
 from tests.measured.rates import (
+    FIFTH,
+    FIRST_FIFTH,
     FIRST_FOURTH,
     FIRST_THIRD,
     FOURTH,
@@ -107,15 +109,30 @@ def test_rates_of_the_fourth_set_are_nearer_than_at_first_and_in_order() -> None
 
 @pytest.mark.sweep
 @pytest.mark.truth
+def test_rates_of_the_fifth_set_are_nearer_than_at_first_and_in_order() -> None:
+    """The clock of Blackwell, which was fitted to others, and of the H20 moved them."""
+    found = RateSummary.of(rates(FIFTH))
+    stats = found.extrapolated
+    assert stats.errors.median is not None
+    assert found.constant.errors.median is not None
+    assert stats.errors.median <= EXTRAPOLATED_MEDIAN
+    assert 100 * stats.errors.median < FIRST_FIFTH["median"]
+    assert stats.errors.median < found.constant.errors.median / 2
+    assert 100 * (stats.order or 0) >= FIRST_FIFTH["order"] - 0.05
+    assert 100 * in_range(rates(FIFTH), EXTRAPOLATED) > FIRST_FIFTH["in_range"] - 0.05
+
+
+@pytest.mark.sweep
+@pytest.mark.truth
 def test_the_range_holds_nine_of_ten_rates_of_sources_that_were_new() -> None:
     """The sets in whose sight it was chosen, together."""
-    rows = [row for file in (NEW, LATER, THIRD, FOURTH) for row in rates(file)]
+    rows = [row for file in (NEW, LATER, THIRD, FOURTH, FIFTH) for row in rates(file)]
     assert in_range(rows, EXTRAPOLATED) >= 0.9
 
 
 @pytest.mark.sweep
 @pytest.mark.contract
-@pytest.mark.parametrize("file", [THIRD, FOURTH])
+@pytest.mark.parametrize("file", [THIRD, FOURTH, FIFTH])
 def test_no_constant_follows_from_the_later_sets(file: str) -> None:
     assert counted(rates(file)) == rates(file)
 
@@ -180,7 +197,7 @@ def test_classes_reach_as_far_as_published_rates() -> None:
 @pytest.mark.sweep
 @pytest.mark.contract
 def test_every_row_that_a_constant_was_fitted_to_is_there() -> None:
-    published = (*all_rates(), *rates(LATER))
+    published = (*all_rates(), *rates(NEW), *rates(LATER))
     names = [*(row.name for row in published), *(own.job.name for own in ran())]
     for one in fitted.FITTED_FROM:
         for pattern in one.fitted_from:

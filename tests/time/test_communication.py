@@ -14,6 +14,8 @@ from vramplan.planner.time.communication import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
+    copies_of,
+    exchange_seconds,
     link_of,
     own_card,
 )
@@ -54,12 +56,19 @@ def test_one_device_tells_nobody() -> None:
 def test_what_goes_to_experts_of_other_machines_passes_the_card_of_each_device() -> None:
     """16 devices on two machines: of 160 MB each keeps 10, hands 70 to its machine and sends 80, all at once."""
     inside, card = Link(350e9, 0.0), Link(50e9, 0.0)
-    assert all_to_all_seconds(160 * 10**6, 16, inside, 8, card) == pytest.approx(80e6 / 50e9)
-    assert all_to_all_seconds(160 * 10**6, 16, inside, 8, Link(1e15, 0.0)) == pytest.approx(70e6 / 350e9)
-    assert all_to_all_seconds(160 * 10**6, 8, inside, 8, card) == pytest.approx(140e6 / 350e9)
+    assert exchange_seconds(160 * 10**6, 16, 8, (inside, card)) == pytest.approx(80e6 / 50e9)
+    assert exchange_seconds(160 * 10**6, 16, 8, (inside, card), copies=2) == pytest.approx(40e6 / 50e9)
+    assert exchange_seconds(160 * 10**6, 16, 8, (inside, Link(1e15, 0.0))) == pytest.approx(70e6 / 350e9)
+    assert exchange_seconds(160 * 10**6, 8, 8, (inside, card)) == pytest.approx(140e6 / 350e9)
     h100 = on_platform(find_gpu("h100").gpu())
     assert own_card(h100, 8, None).bytes_per_s == pytest.approx(400e9 / 8 * 0.94)
     assert own_card(h100, 8, 100e9).bytes_per_s == pytest.approx(100e9 / 8 * 0.94)
+
+
+@pytest.mark.parametrize(("active", "machines", "copies"), [(1, 4, 1.0), (8, 1, 8.0), (2, 2, 4 / 3), (8, 4, 2.2226)])
+def test_experts_of_one_machine_share_a_copy_of_a_token(active: int, machines: int, copies: float) -> None:
+    """Two experts lie on the same of two machines as often as not: of four copies to a machine three are sent."""
+    assert copies_of(active, machines) == pytest.approx(copies, rel=1e-4)
 
 
 @pytest.mark.parametrize(("tensor", "near"), [(1, 8), (2, 4)])
@@ -71,8 +80,10 @@ def test_experts_on_two_machines_are_as_slow_as_the_cards(tensor: int, near: int
     assert isinstance(job, ResolvedJob)
     found = [one.seconds for one in roofline(job).collectives if one.kind == "all-to-all"]
     hidden = 4096 * 2048 * 2 * 8 // tensor  # 8 experts take each token, in 16 bits
-    sent = hidden * (16 - near) / 16
-    assert found == pytest.approx([sent / (400e9 / 8 * 0.94)] * len(found), rel=0.01)
+    machines = 16 // near
+    each = 8 / machines / (1 - (1 - 1 / machines) ** 8)  # copies of a token for the experts of a machine
+    sent = hidden * (16 - near) / 16 / each
+    assert found == pytest.approx([sent / (400e9 / 8 * 0.94)] * len(found), rel=0.05)
     assert len(found) >= 2  # forward and backward
 
 

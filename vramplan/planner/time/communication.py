@@ -43,18 +43,26 @@ def all_reduce_seconds(size: int, devices: int, link: Link) -> float:
     return min(ring, tree)
 
 
-def all_to_all_seconds(size: int, devices: int, link: Link, near: int | None = None, far: Link | None = None) -> float:
-    """Every device keeps its own part of `size`, which is what one device has, and sends the rest.
+def all_to_all_seconds(size: int, devices: int, link: Link) -> float:
+    """Every device keeps its own part of `size`, which is what one device has, and sends the rest."""
+    return size * (devices - 1) / devices / link.bytes_per_s + link.hop_seconds if devices > 1 else 0.0
 
-    `near` of the devices are those that `link` joins, all of them if None; what goes to the others passes `far`.
+
+def exchange_seconds(size: int, devices: int, near: int, links: tuple[Link, Link], copies: float = 1.0) -> float:
+    """The same over several machines: to the `near` devices of its own over the first link, the rest over the second.
+
+    `copies`: of what goes to a machine, how many are the same, of which it gets one and hands it on.
     """
-    if devices < 2:
-        return 0.0
-    inside = devices if near is None else near
-    seconds = size * (inside - 1) / devices / link.bytes_per_s + link.hop_seconds
-    if far is None or inside == devices:
-        return seconds
-    return max(seconds, size * (devices - inside) / devices / far.bytes_per_s + far.hop_seconds)
+    inside, between = links
+    kept = all_to_all_seconds(size * near // devices, near, inside)
+    if near >= devices:
+        return kept
+    return max(kept, size * (devices - near) / devices / copies / between.bytes_per_s + between.hop_seconds)
+
+
+def copies_of(active: int, machines: int) -> float:
+    """Experts of a machine that take a token of which one does, where each of `active` lies on any machine alike."""
+    return active / machines / (1 - (1 - 1 / machines) ** active)
 
 
 def copy_seconds(size: int, gpu: Gpu) -> float:

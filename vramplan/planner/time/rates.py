@@ -29,11 +29,13 @@ The least of those of servers and workstations that were measured and do not wai
 92 to 115 %. Sources: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS; of GeForce
 zzc0721/torch-performance-test-data, database.md at 9d82827 and issues, which the profiles of the cards name.
 """
-BOOSTED, BOOSTED_WATTS = ("7.5", "8.6", "8.9", "12.0"), 2.4e-12
+BOOSTED, BOOSTED_WATTS = ("7.5", "8.6", "8.9", "9.0", "12.0"), 2.4e-12
 """Cards whose clock rises well above the one of the data sheet, which its rate is computed from: 1.9 to 2.0 GHz are
 usual on an RTX 3090, whose rate is that of 1.695 GHz. Those are cards of GeForce, whose tensor cores run at half of the
 rate with sums in fp32 and leave power for it: 2.7 to 7 W for each TFLOP/s. Cards for workstations and servers have the
-same chips at the whole rate and a lower limit of power, 0.6 to 2.2 W."""
+same chips at the whole rate and a lower limit of power, 0.6 to 2.2 W. An H20 is a Hopper whose tensor cores were slowed
+to 148 of 989 TFLOP/s and whose power was not, 2.7 W: it multiplies at 142 (zzc0721/torch-performance-test-data, issue
+77), and need not lower its clock."""
 
 LARGE_TILE, SMALL_TILE = 256 * 128, 128 * 128
 LARGE_TILES = ("8.0", "9.0", "10.0")

@@ -7,7 +7,8 @@ from vramplan.planner.time.communication import (
     Link,
     all_gather_seconds,
     all_reduce_seconds,
-    all_to_all_seconds,
+    copies_of,
+    exchange_seconds,
     joined_of,
     link_of,
     own_card,
@@ -173,7 +174,11 @@ def _of_context(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float
 
 
 def _of_experts(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
-    """Each token goes to its experts and comes back, in each direction."""
+    """Each token goes to its experts and comes back, in each direction; to each machine once, which hands it on.
+
+    So does DeepEP, which NVIDIA's recipes for Hopper have (Megatron-Bridge, `moe_flex_dispatcher_backend`;
+    yanring/Megatron-MoE-ModelZoo); NCCL's all-to-all, which is Megatron-LM's own choice, sends a token to each expert.
+    """
     split, experts = job.split, job.model.experts
     if split is None or split.expert < 2 or experts is None:
         return []
@@ -181,8 +186,9 @@ def _of_experts(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float
     inner = split.tensor * split.context  # devices from one member of the group to the next
     near = min(split.expert, max(1, joined_of(job.gpu, job.devices_per_node) // inner))
     inside = link_of(job.gpu, near, inner, job.devices_per_node, node_bandwidth)
-    far = own_card(job.gpu, job.devices_per_node, node_bandwidth)
-    seconds = all_to_all_seconds(size, split.expert, inside, near, far)
+    links = inside, own_card(job.gpu, job.devices_per_node, node_bandwidth)
+    copies = copies_of(experts.active, split.expert // near)
+    seconds = exchange_seconds(size, split.expert, near, links, copies)
     routed = max(0, blocks - len(experts.dense_layers))
     whens = [FORWARD, BACKWARD]
     if (job.activation_checkpointing or "none") not in ("none", "selective", "selective-op"):
