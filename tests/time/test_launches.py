@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramplan import fit
-from vramplan.planner.time.fitted import HOOK_SECONDS, HOST_SECONDS
+from vramplan.planner.time.fitted import COMPILED_KERNELS, COMPILED_SECONDS, HOOK_SECONDS, HOST_SECONDS
 from vramplan.results.time import Time
 
 pytestmark = pytest.mark.closed_form
@@ -49,9 +49,19 @@ def test_each_micro_batch_is_launched() -> None:
     assert seconds(four, *KERNELS) == pytest.approx(4 * seconds(one, *KERNELS), rel=0.02)
 
 
-def test_large_steps_and_compiled_ones_do_not_wait() -> None:
-    assert time_of(gpu="h100", micro_batch_size=64, sequence_length=1024).shares["host"] == 0
-    assert time_of(gpu="h100", micro_batch_size=2, compile=True).shares["host"] == 0
+def test_large_steps_do_not_wait() -> None:
+    for compiled in (False, True):
+        assert time_of(gpu="h100", micro_batch_size=64, sequence_length=1024, compile=compiled).shares["host"] == 0
+
+
+def test_a_small_compiled_step_waits_for_its_products_and_what_is_fused_between_them() -> None:
+    """Of each of 12 blocks 4 products and an attention in forward and 9 in backward, and of the head one and two."""
+    least = (12 * (5 + 9) + 3) * COMPILED_KERNELS * COMPILED_SECONDS
+    for gpu, micro in (("b200", 1), ("b200", 2), ("h100", 1)):
+        found = seconds(time_of(gpu=gpu, micro_batch_size=micro, compile=True), *KERNELS)
+        assert found == pytest.approx(least, rel=0.03)
+    eager = time_of(gpu="b200", micro_batch_size=1)
+    assert seconds(eager, *KERNELS) > 3 * least
 
 
 def test_communication_runs_while_the_device_waits_for_its_host() -> None:

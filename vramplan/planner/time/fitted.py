@@ -61,6 +61,20 @@ Not fitted: measured without a device, as above, 24 us for each of Llama's kerne
 where other kernels take 14 us in place of `HOST_SECONDS`; with `use_reentrant=True` there are none.
 """
 
+COMPILED_SECONDS = 9e-6
+"""What the host takes from one kernel to the next where Inductor has compiled the step without CUDA graphs.
+
+Not fitted: 6.8 us for a kernel without arguments and 9.1 us for one with 19 (meta-pytorch/tritonbench, pull request
+1017, April 2026, `nop_inductor_per_kernel` on a GB200).
+"""
+
+COMPILED_KERNELS = 1.5
+"""Kernels of a compiled step for each of its products and attentions, those that Inductor fuses between them included.
+
+Not fitted: PyTorch 2.13 on a CPU makes 3 kernels beside the 5 of a block of GPT-2 in forward and 5 beside 9 in
+backward, 4 beside 8 and 6 beside 15 of Llama.
+"""
+
 CONSTANT_MFU = {"volta": 35.0, "ampere": 52.0, "hopper": 40.0, "": 40.0}
 """Percent, by generation: what a table of utilisation would say, beside which `vramplan validate` prints every error.
 

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from vramplan.planner.time import fitted
 from vramplan.planner.time.rates import Rates
-from vramplan.replay.kernels import ATTENTION, BACKWARD, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
+from vramplan.replay.kernels import (
+    ATTENTION,
+    BACKWARD,
+    BYTES,
+    COLLECTIVE,
+    CONVOLUTION,
+    PRODUCT,
+    RECOMPUTE,
+    Kernel,
+    at,
+)
 from vramplan.tuples import NamedTuple
 
 DIRECTIONS = ("forward", "recompute", "backward")
 MASKED = 0.5  # of the scores of a causal attention, those that a fused kernel makes
 REREAD = 2  # what a compiled step stores is written once and read once
+NOT_FUSED = {PRODUCT: 2, CONVOLUTION: 2, ATTENTION: 1}
+"""Kinds of kernels that a compiler leaves as they are, and how many an operator launches at the most: two of a product,
+for the gradients of both operands. A sum over rows, as that of a bias, is fused.
+"""
 
 
 class Priced(NamedTuple):
@@ -45,7 +60,8 @@ def _timed(
         counted = flops
         if kind == ATTENTION and causal:
             flops = int(flops * MASKED)
-        seconds = rates.seconds(kernel, flops, moved, written)
+        fused = compiled and kind == BYTES  # into a kernel whose launch is not its own
+        seconds = rates.seconds(kernel._replace(launches=0) if fused else kernel, flops, moved, written)
         part = "attention" if kind == ATTENTION else "products" if flops else "bytes"
         yield kernel, part, seconds * times_of(kernel, batch), counted, again, moved
 
@@ -60,7 +76,7 @@ class Micro(NamedTuple):
 
     seconds: dict[str, float]  # by part
     by_direction: dict[str, float]
-    launching: dict[str, float]  # seconds that the host takes to launch them, by direction; 0.0 of a compiled step
+    launching: dict[str, float]  # seconds that the host takes to launch them, by direction
     model_flops: int  # of forward and backward, without scores that a fused attention makes again
     recomputed_flops: int
 
@@ -85,8 +101,11 @@ def micro_of(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: boo
     for kernel, part, each, flops, again, _ in _timed(kernels, batch, rates, causal, compiled):
         seconds[part] += each
         by_direction[kernel.direction] += each
-        if not compiled:  # how many kernels a compiler makes is not known
+        if not compiled:
             launching[kernel.direction] += kernel.launches * times_of(kernel, batch) * host[kernel.direction]
+        elif kernel.kind in NOT_FUSED:
+            made = fitted.COMPILED_KERNELS * min(kernel.launches, NOT_FUSED[kernel.kind]) * times_of(kernel, batch)
+            launching[kernel.direction] += made * fitted.COMPILED_SECONDS
         if not flops:
             continue
         computed = kernel.at(flops, batch) - kernel.at(again, batch)
