@@ -8,6 +8,7 @@ from vramplan.answers.roofline import roofline
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.platforms import on_platform
 from vramplan.job import build_any_job
+from vramplan.planner.decision import decide
 from vramplan.planner.textbook import communication as text
 from vramplan.planner.time.communication import (
     Link,
@@ -19,6 +20,9 @@ from vramplan.planner.time.communication import (
     link_of,
     own_card,
 )
+from vramplan.planner.time.rates import rates_of
+from vramplan.planner.time.step import step_of, time_of
+from vramplan.planner.timed import devices_of
 from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.closed_form
@@ -204,3 +208,24 @@ def test_a_pipeline_waits_for_what_it_sends(sharding: str, transfers: int) -> No
     )  # two in each direction of a block
     sends = transfers * (4 * 1024 * 1280 * 2 / 2 / 234e9 + 3e-6)
     assert (exposed(12) - exposed(8)) / 4 == pytest.approx(sums + sends, rel=1e-3)
+
+
+def test_the_slowest_stage_waits_once_for_each_of_the_others() -> None:
+    """The last of four stages of GPT-2 has the head, so that the bubble is less than three times its own work."""
+    keys = {"model": "gpt2", "gpu": "a100", "runtime": "megatron", "micro_batch_size": 4, "precision": "mixed-bf16"}
+    shared = {"pipeline": 4, "schedule": "1f1b", "data": 1}
+    job = build_any_job({**keys, "gradient_accumulation_steps": 8, "parallel": shared})
+    assert isinstance(job, ResolvedJob)
+    decision = decide(job)
+    judged, rung, rates = decision.judged, decision.choice.rung, rates_of(decision.judged)
+    assert rates is not None
+    devices = devices_of(decision.judge, rung.placement, rung.schedule)
+    own = [step_of(judged, one, 4, 8, rates).micro for one in devices]
+    working = [sum(one.seconds.values()) + sum(map(one.waiting, one.launching)) for one in own]
+    stages = [seconds for seconds, one in zip(working, devices, strict=True) for _ in range(one.devices)]
+    assert len(stages) == 4
+    time = time_of(judged, devices, 4, 8)
+    assert time is not None
+    bubble = time.shares["bubble"] * time.step_seconds
+    assert bubble == pytest.approx(sum(stages) - max(stages), rel=1e-3)
+    assert bubble < 0.9 * 3 * max(stages)

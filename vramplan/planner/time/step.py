@@ -69,8 +69,21 @@ def time_of(
     if rates is None:
         return None
     found = [step_of(job, device, micro, steps, rates, host) for device in devices]
-    slowest = max(found, key=lambda one: sum(one.seconds.values()))
+    slowest = _filled(max(found, key=lambda one: sum(one.seconds.values())), found, devices)
     return _told(job, devices, found, slowest, micro, steps, rates)
+
+
+def _filled(slowest: TimedStep, found: Sequence[TimedStep], devices: Sequence[TimedStage]) -> TimedStep:
+    """The slowest stage with the bubble of a pipeline whose stages differ: it waits once for each of the others.
+
+    Each has said what the bubble would be were all as slow as itself.
+    """
+    stages = sum(device.devices for device in devices)
+    if stages < 2:
+        return slowest
+    every = sum(one.seconds["bubble"] * device.devices for one, device in zip(found, devices, strict=True))
+    bubble = (every - slowest.seconds["bubble"]) / (stages - 1)
+    return slowest._replace(seconds={**slowest.seconds, "bubble": bubble})
 
 
 def step_of(
