@@ -229,3 +229,22 @@ def test_the_slowest_stage_waits_once_for_each_of_the_others() -> None:
     bubble = time.shares["bubble"] * time.step_seconds
     assert bubble == pytest.approx(sum(stages) - max(stages), rel=1e-3)
     assert bubble < 0.9 * 3 * max(stages)
+
+
+def test_devices_of_fsdp_that_share_experts_send_tokens_and_gather_the_rest() -> None:
+    """Of Qwen3 30B's 48 blocks, whose 128 experts are 3 x 2048 x 768 elements each."""
+    keys = {"model": "qwen3-30b-a3b", "gpu": "h200", "runtime": "torchtitan", "micro_batch_size": 1}
+    keys |= {"sequence_length": 4096, "activation_checkpointing": "none", "gradient_accumulation_steps": 1}
+    gathered, exchanged = {}, {}
+    for spread in (1, 4, 8):
+        job = build_any_job({**keys, "parallel": {"data": 8, "sharding": "fsdp", "expert": spread}})
+        assert isinstance(job, ResolvedJob)
+        found = roofline(job).collectives
+        forward = [one for one in found if (one.kind, one.when) == ("all-gather", "forward")]
+        gathered[spread] = sum(one.size_bytes * one.times for one in forward) / 2
+        exchanged[spread] = sum(one.size_bytes * one.times for one in found if one.kind == "all-to-all")
+    experts = 48 * 128 * 3 * 2048 * 768
+    assert gathered[1] - gathered[8] == pytest.approx(experts, rel=1e-3)
+    assert gathered[4] - gathered[8] == pytest.approx(experts / 4, rel=1e-3)
+    assert exchanged[1] == 0
+    assert exchanged[4] == exchanged[8] == 48 * 2 * 2 * 4096 * 2048 * 2 * 8  # there and back in both directions

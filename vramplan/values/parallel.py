@@ -88,6 +88,7 @@ class Split(NamedTuple):
     pipeline_split: str | None = None  # BLOCKS, or the embeddings and the head count as a block each
     context_communication: str | None = None  # RING | ALL_GATHER: how keys and values come to the other devices
     group: int | None = None  # interleaved: micro-batches that go through a part in a row; None: as many as stages
+    among_shards: int = 1  # devices of FSDP that share the experts: they hold as many bytes, but tell each other tokens
 
     @property
     def devices(self) -> int:

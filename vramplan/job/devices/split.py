@@ -145,7 +145,7 @@ def _experts_among_shards(resolver: Resolver, split: Split, model: ModelShape, r
         return split
     why = f"{split.expert} devices that share experts are among those of FSDP: each holds as many bytes"
     resolver.assume("parallel.expert", 1, f"{why}; FSDP is counted as gathering all experts of a block, the most")
-    return split._replace(expert=1)
+    return split._replace(expert=1, among_shards=split.expert)
 
 
 def _divides(resolver: Resolver, key: str, size: int, whole: int, of_what: str, model: ModelShape) -> None:

@@ -108,6 +108,9 @@ def _of_data(job: ResolvedJob, record: Record, blocks: int, node_bandwidth: floa
     if is_fsdp(kind) or kind == "zero3":
         quantized, packed = record.packed  # which travel as they lie
         plain = weights - quantized
+        elsewhere = _elsewhere(job, shards)
+        if elsewhere < min(plain, trained):
+            plain, trained = plain - elsewhere, trained - elsewhere
         once = timing.gathers_once(job)
         gathers = [one(ALL_GATHER, FORWARD, plain, half, once=once, hidden=True, more=packed)]
         if kind != FSDP_GRAD_OP:
@@ -131,6 +134,20 @@ def _of_data(job: ResolvedJob, record: Record, blocks: int, node_bandwidth: floa
         width = 4 if job.fp32_gradients else half
         reduced = one(REDUCE_SCATTER, BACKWARD, trained, width, once=True, hidden=overlaps)
     return [reduced, one(ALL_GATHER, STEP, trained, half, once=True, hidden=False)]
+
+
+def _elsewhere(job: ResolvedJob, shards: int) -> int:
+    """Elements of experts that FSDP gathers on no device of its own: those of the others that share them.
+
+    Where as many devices share the experts as the weights, each has its own whole and gathers none.
+    Source: torchtitan, models/moe, apply_fsdp (the mesh of experts has the devices that have the same ones).
+    """
+    among, experts, shape = (job.split or Split()).among_shards, job.model.experts, job.model
+    if among < 2 or experts is None:
+        return 0
+    each = (3 if shape.gated_mlp else 2) * shape.hidden_size * experts.intermediate_size
+    held = experts.routed * each * (shape.blocks - len(experts.dense_layers))
+    return held if among == shards else held - held // among
 
 
 def _hidden_bytes(job: ResolvedJob, micro: int) -> int:
@@ -180,19 +197,20 @@ def _of_experts(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float
     yanring/Megatron-MoE-ModelZoo); NCCL's all-to-all, which is Megatron-LM's own choice, sends a token to each expert.
     """
     split, experts = job.split, job.model.experts
-    if split is None or split.expert < 2 or experts is None:
+    if split is None or experts is None:
+        return []
+    spread = max(split.expert, split.among_shards)
+    if spread < 2:
         return []
     size = int(_hidden_bytes(job, micro) // split.tensor * experts.active * (job.expert_imbalance or 1.0))
     inner = split.tensor * split.context  # devices from one member of the group to the next
-    near = min(split.expert, max(1, joined_of(job.gpu, job.devices_per_node) // inner))
+    near = min(spread, max(1, joined_of(job.gpu, job.devices_per_node) // inner))
     inside = link_of(job.gpu, near, inner, job.devices_per_node, node_bandwidth)
     links = inside, own_card(job.gpu, job.devices_per_node, node_bandwidth)
-    copies = copies_of(experts.active, split.expert // near)
-    seconds = exchange_seconds(size, split.expert, near, links, copies)
+    copies = copies_of(experts.active, spread // near)
+    seconds = exchange_seconds(size, spread, near, links, copies)
     routed = max(0, blocks - len(experts.dense_layers))
     whens = [FORWARD, BACKWARD]
     if (job.activation_checkpointing or "none") not in ("none", "selective", "selective-op"):
         whens.append(RECOMPUTE)
-    return [
-        Collective(ALL_TO_ALL, "expert", when, size, split.expert, 2 * routed, False, False, seconds) for when in whens
-    ]
+    return [Collective(ALL_TO_ALL, "expert", when, size, spread, 2 * routed, False, False, seconds) for when in whens]
