@@ -210,7 +210,12 @@ class Bounds:
             own = self.plain_at(setup, batch, by_unit=True)
             stages = self.stages[key] = kernels_of_stages(job, own, is_filled=is_filled)
         most = max(1, self.most_samples(job))
-        return max(least_seconds(job, one.beside(work), plain, rates, most=most, blocks=one.blocks) for one in stages)
+        found = 0.0
+        for one in stages:
+            own = one.beside(work)
+            least = least_seconds(job, own, plain, rates, most=most, blocks=one.blocks, others=one.others)
+            found = max(found, least)
+        return found
 
     def _plain_work(self, job: ResolvedJob, batch: int, *, cut: bool = True) -> tuple[Plain, Work]:
         """A plain replay of the job, and what of it a device has to compute at least."""

@@ -45,6 +45,7 @@ class KernelsOfStage(NamedTuple):
 
     blocks: int
     kernels: tuple[Kernel, ...]
+    others: tuple[Kernel, ...] | None  # what each of the others runs at least on average; None: as much
     micros: dict[tuple[object, ...], Micro]  # of the kernels, priced before
 
     def beside(self, work: Work) -> Work:
@@ -63,7 +64,7 @@ def kernels_of_stages(job: ResolvedJob, plain: Plain, *, is_filled: bool = False
     inside = together(_anywhere(one, 1) for one in own if one.unit)
     if stages == 1 or not _are_alike(job):
         outside = together(_anywhere(one, 0) for one in own if not one.unit)
-        return [KernelsOfStage(blocks // stages, _times((*inside, *outside), 1, stages), {})]
+        return [KernelsOfStage(blocks // stages, _times((*inside, *outside), 1, stages), None, {})]
     sizes = blocks_of_parts(blocks, stages * split.virtual, counts_ends=split.pipeline_split == ENDS_AS_BLOCKS)
     each = [sum(sizes[number::stages]) for number in range(stages)]
     no_head: tuple[Kernel, ...] = ()
@@ -71,7 +72,8 @@ def kernels_of_stages(job: ResolvedJob, plain: Plain, *, is_filled: bool = False
     found = []
     for number, outside in ((each.index(max(each)), no_head), (stages - 1, head)):
         kernels = (*_times(inside, each[number], blocks), *outside)
-        found.append(KernelsOfStage(each[number], kernels, {}))
+        others = _times(inside, blocks - each[number], blocks * (stages - 1))
+        found.append(KernelsOfStage(each[number], kernels, others, {}))
     return found
 
 

@@ -6,7 +6,7 @@ computed. So one plain replay bounds every way to share, every degree of paralle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from vramplan.planner.accumulation import OpenSchedules, Schedule
@@ -141,11 +141,13 @@ def least_seconds(
     shared: bool = True,
     most: int = MANY,
     blocks: int | None = None,
+    others: Sequence[Kernel] | None = None,
 ) -> float:
     """The seconds that a sample of all devices takes at least, whatever the steps, and the micro-batch up to `most`.
 
     Not `shared`: without what the data-parallel devices tell each other, so that it holds for each way to share.
-    `blocks`: those of the device, where it is not any one.
+    `blocks`: those of the device, where it is not any one, and `others` the kernels of each other stage of its pipeline
+    at least, on average.
     """
     split = job.split or Split()
     stages = split.pipeline
@@ -171,18 +173,30 @@ def least_seconds(
         micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
         one = _micro_of(job, work, device, micro, rates)
         _, seconds = parts_of_step(job, device, one, micro, steps, rates, host)
+        if others is not None:
+            each = _micro_of(job, work, device, micro, rates, others)
+            seconds["bubble"] = sum(each.seconds.values()) * (stages - 1) / split.virtual
         least = min(least, sum(seconds.values()) / (micro * steps * job.data_parallel_size))
     return least
 
 
-def _micro_of(job: ResolvedJob, work: Work, device: TimedStage, micro: int, rates: Rates) -> Micro:
-    """The kernels of a micro-batch, priced once for all that share them in whatever way. `rates` are kept as long."""
-    key = (micro, device.blocks, id(rates), job.compile, job.planned and job.planned.context)
+def _micro_of(
+    job: ResolvedJob,
+    work: Work,
+    device: TimedStage,
+    micro: int,
+    rates: Rates,
+    others: Sequence[Kernel] | None = None,
+) -> Micro:
+    """The kernels of a micro-batch, priced once for all that share them in whatever way; `others` are other stages'.
+
+    `rates` are kept as long.
+    """
+    key = (others is None, micro, device.blocks, id(rates), job.compile, job.planned and job.planned.context)
     found = work.micros.get(key)
     if found is None:
-        found = work.micros[key] = micro_of(
-            kernels_of(job, device), micro, rates, causal=is_causal(job), compiled=job.compile
-        )
+        kernels = kernels_of(job, device) if others is None else others
+        found = work.micros[key] = micro_of(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
     return found
 
 
