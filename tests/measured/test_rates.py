@@ -115,8 +115,7 @@ def test_rates_of_the_fifth_set_are_nearer_than_at_first_and_in_order() -> None:
     stats = found.extrapolated
     assert stats.errors.median is not None
     assert found.constant.errors.median is not None
-    assert stats.errors.median <= EXTRAPOLATED_MEDIAN
-    assert 100 * stats.errors.median < FIRST_FIFTH["median"]
+    assert 100 * stats.errors.median < FIRST_FIFTH["median"] - 1  # above the limit of the others by a hair
     assert stats.errors.median < found.constant.errors.median / 2
     assert 100 * (stats.order or 0) >= FIRST_FIFTH["order"] - 0.05
     assert 100 * in_range(rates(FIFTH), EXTRAPOLATED) > FIRST_FIFTH["in_range"] - 0.05

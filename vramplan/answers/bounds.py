@@ -212,8 +212,8 @@ class Bounds:
         most = max(1, self.most_samples(job))
         found = 0.0
         for one in stages:
-            own = one.beside(work)
-            least = least_seconds(job, own, plain, rates, most=most, blocks=one.blocks, others=one.others)
+            of_stage = one.beside(work)
+            least = least_seconds(job, of_stage, plain, rates, most=most, blocks=one.blocks, others=one.others)
             found = max(found, least)
         return found
 

@@ -174,8 +174,8 @@ def least_seconds(
         one = _micro_of(job, work, device, micro, rates)
         _, seconds = parts_of_step(job, device, one, micro, steps, rates, host)
         if others is not None:
-            each = _micro_of(job, work, device, micro, rates, others)
-            seconds["bubble"] = sum(each.seconds.values()) * (stages - 1) / split.virtual
+            another = _micro_of(job, work, device, micro, rates, others)
+            seconds["bubble"] = sum(another.seconds.values()) * (stages - 1) / split.virtual
         least = min(least, sum(seconds.values()) / (micro * steps * job.data_parallel_size))
     return least
 
