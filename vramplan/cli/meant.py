@@ -11,7 +11,8 @@ from vramplan.catalog.locate import Kind, aliases_by_name, shipped_called, slug
 from vramplan.catalog.unfound import SIZES_OF_ONE_FAMILY
 from vramplan.cli import named
 from vramplan.cli.hints import ALWAYS_SO, COMMANDS, NO_EFFECT, OF_EFFECT, OPTIONS, SAID_BY_A_VALUE, SWITCHES
-from vramplan.cli.typed import TIMES, WordsReader, names_of, other_names, shortcuts
+from vramplan.cli.reader import TIMES, WordsReader
+from vramplan.cli.typed import names_of, other_names, shortcuts
 from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.errors import UsageError
 from vramplan.options.flags import quoted

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from vramplan.catalog.locate import shipped_called
 from vramplan.catalog.scope import out_of
 from vramplan.cli.meant import second_word
-from vramplan.cli.typed import TIMES, TypedOption, WordsReader
+from vramplan.cli.reader import TIMES, WordsReader
+from vramplan.cli.typed import TypedOption
 from vramplan.errors import UsageError
 from vramplan.options.flags import quoted
 
@@ -16,7 +17,7 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
     """How many of the words behind belong to the name that begins with the word, and that name."""
     if not is_model_named and shipped_called("models", word) is not None:  # no GPU's name begins with a model's
         return 0, word
-    if word.isdecimal() and is_model_named and shipped_called("gpus", word) is None:  # `8 h100`, `8 x h100`
+    if word.isdecimal() and shipped_called("gpus", word) is None:  # `8 h100`, `8 x h100`
         start = int(behind[:1] != [] and behind[0].lower() in TIMES)
         for count in range(len(behind), start, -1):
             gpu = " ".join(behind[start:count])

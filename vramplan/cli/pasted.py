@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from vramplan.catalog.text import paste
-from vramplan.cli.typed import MAY_BE_PASTED, TypedOption, WordsReader
+from vramplan.cli.reader import MAY_BE_PASTED, WordsReader
+from vramplan.cli.typed import TypedOption
 from vramplan.errors import UsageError
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*=)(.*)", re.DOTALL)

@@ -10,15 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 from vramplan.cli import named
-from vramplan.errors import UsageError, near_matches
 from vramplan.tuples import NamedTuple
 
 HELP_ALL = "--help-all"
-TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class TypedOption(NamedTuple):
@@ -95,7 +92,7 @@ def is_quiet(found: list[TypedOption]) -> bool:
 
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
-    reader = WordsReader(command, context, words)
+    reader = named("vramplan.cli.reader:WordsReader")(command, context, words)
     found = reader.read()
     found = _job_of_its_file(found)
     given = {one.parameter.name for one in found if one.parameter is not None}
@@ -123,7 +120,7 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
 def _job_of_its_file(found: list[TypedOption]) -> list[TypedOption]:
     """`jobs.yaml --job full` is `--job jobs.yaml#full`, as `check` takes it."""
     jobs = [one for one in found if one.parameter is not None and one.parameter.name == "job"]
-    files = [one for one in jobs if one.value is not None and _is_file(one.value)]
+    files = [one for one in jobs if one.value is not None and is_file(one.value)]
     names = [one for one in jobs if one not in files and "#" not in (one.value or "")]
     if len(files) != 1 or len(names) != 1 or len(jobs) != 2 or getattr(jobs[0].parameter, "multiple", False):
         return found
@@ -131,364 +128,20 @@ def _job_of_its_file(found: list[TypedOption]) -> list[TypedOption]:
     return [whole if one is files[0] else one for one in found if one is not names[0]]
 
 
-MAY_BE_PASTED = re.compile(
-    r"\s|^[A-Za-z_]\w*=|^(--|torchrun|accelerate|deepspeed|trl|axolotl|llamafactory-cli|tune|swift|litgpt|composer|"
-    r"python3?|uv|srun|mpirun|bash|sh|nohup)$"
-)
-"""What a word has with which the command of a training program may begin."""
-
-
-class WordsReader:
-    """The words of a command line, one after the other, as options of a command."""
-
-    def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
-        self.command, self.context, self.words = command, context, list(words)
-        self.is_quiet = not {"-q", "--quiet"}.isdisjoint(words)
-        self.declared = names_of(command)
-        self.idle: list[str] = []  # options that change nothing, as they were typed
-        self.told: list[str] = []  # how something is read
-        self.subjects = [self.declared[one] for one in ("--model", "--gpu") if one in self.declared]
-        self.takes_model = "--model" in self.declared and not any(
-            one.param_type_name == "argument" for one in command.params
-        )
-
-    def read(self) -> list[TypedOption]:
-        """All options and words. Raises UsageError."""
-        found: list[TypedOption] = []
-        while self.words:
-            word = self.words.pop(0)
-            if MAY_BE_PASTED.search(word) and (self.takes_model or self.command.name == "read"):
-                pasted = named("vramplan.cli.pasted:pasted")(self, word, found)
-                if pasted:
-                    found += pasted
-                    continue
-            if word == "--":
-                found += [TypedOption(None, rest, None) for rest in self.words]
-                break
-            if word.startswith("-") and word.partition("#")[0] != "-":
-                found += self._option(word)
-                if found and found[-1].value and found[-1].parameter is self.declared.get("--gpus"):
-                    found[-1] = named("vramplan.cli.parted:gpus_by_name")(self, found[-1])
-                if found and found[-1].parameter in self.subjects and found[-1].value and self._behind():
-                    found[-1] = found[-1]._replace(value=self._whole(found[-1].value, found[:-1]))
-            elif self.takes_model and (file := self._file(word)) is not None:
-                found.append(file)
-            elif found[-1:] and found[-1].name == "--targets" and TARGET.fullmatch(word):
-                found[-1] = found[-1]._replace(value=f"{found[-1].value},{word}")
-            elif self.takes_model:
-                given = {one.parameter.name for one in found if one.parameter is not None}
-                if "model" in given and word.lower() in PLACES and self._behind():
-                    continue
-                word = self._whole(word, found) if self._behind() else word
-                if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
-                    found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
-                    continue
-                rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
-                if rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
-                    self.tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
-                    found.append(TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank"))
-                    continue
-                if "model" in given and self._is_another_model(word):
-                    found.append(TypedOption(self.declared["--model"], "--model", word))
-                    continue
-                if "model" in given:
-                    found.append(named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found))
-                    continue
-                found.append(TypedOption(self.declared["--model"], "--model", word))
-            else:
-                found.append(TypedOption(None, word, None))
-        if self.idle:
-            *most, last = self.idle
-            said = f"{', '.join(most)} and {last} change" if most else f"{last} changes"
-            self.tell(f"{said} neither memory nor the time of a step, and {'are' if most else 'is'} left out")
-        return found
-
-    def _file(self, word: str) -> TypedOption | None:
-        """A file that stands for a job, in the option that takes it."""
-        path, hash_sign, _ = word.partition("#")
-        if hash_sign and "--job" in self.declared and _is_file(path):
-            return TypedOption(self.declared["--job"], "--job", word)
-        if not _is_file(word):
-            return None
-        kind = named("vramplan.cli.runs.configs:kind_of")(word)
-        option = {"config": "--config", "job": "--job"}.get(kind)
-        if option is None and word in STDIN:
-            raise UsageError("standard input has the shape of a model", key=word, hint="--model FILE takes one")
-        if option is None:
-            return None
-        if option not in self.declared:
-            what = "job file" if kind == "job" else "file of a training program"
-            hint = "name the model and the GPU; compare FILE --gpus 1,2,4 takes one"
-            raise UsageError(f"{self.command.name} takes no {what}", key=word, hint=hint)
-        return TypedOption(self.declared[option], option, word)
-
-    def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:
-        """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
-        gpu = self.declared.get("--gpu")
-        if gpu is None or (self.command.name not in COMPARING and any(one.parameter is gpu for one in found)):
-            return False
-        called = named("vramplan.catalog.locate:shipped_called")
-        if not behind and called("models", word) is not None:
-            return False
-        return all(self.names_a_gpu(one, behind=behind) for one in word.split(","))
-
-    def _behind(self) -> list[str]:
-        """The next words that are no options, of which a name may have been made."""
-        return list(takewhile(lambda one: not one.startswith("-"), self.words[:MOST_PARTS]))
-
-    def _whole(self, word: str, found: list[TypedOption]) -> str:
-        """The name that a word begins, with the words behind it that belong to it."""
-        is_named = any(one.parameter is self.declared["--model"] for one in found)
-        count, whole = named("vramplan.cli.parted:joined")(word, self._behind(), is_model_named=is_named)
-        del self.words[:count]
-        return str(whole)
-
-    def _is_another_model(self, word: str) -> bool:
-        """Whether a second word without an option is one more model, where several may be compared."""
-        called = named("vramplan.catalog.locate:shipped_called")
-        return self.command.name == COMPARING[0] and all(called("models", one) is not None for one in word.split(","))
-
-    @staticmethod
-    def names_a_gpu(word: str, *, behind: bool) -> bool:
-        """Whether a word names a GPU, with their number or without; `behind` a model a size is one too."""
-        counted = named("vramplan.job.given.spelled:counted")(word)
-        name = word.strip() if counted is None else counted[1]
-        if behind and (named("vramplan.job.given.keyed:is_size")(name) or name.lower() == ALL):
-            return True
-        called, rest = named("vramplan.catalog.locate:shipped_called"), name
-        for rest in named("vramplan.catalog.gpus:names_in")(name):
-            if called("gpus", rest) is not None:
-                return True
-        return SIZED.search(rest) is not None and named("vramplan.catalog.gpus:match_gpu")(rest) is not None
-
-    def _option(self, word: str) -> list[TypedOption]:
-        spelling, equals, value = word.partition("=")
-        given = value if equals else None
-        if spelling in (*HELPS, HELP_ALL):
-            return [TypedOption(None, spelling, None, spelling)]
-        parameter = self.declared.get(spelling)
-        if parameter is not None:
-            return [self._of(parameter, spelling, spelling, given)]
-        if not word.startswith("--"):
-            parameter = self.declared.get(word[:2])
-            if parameter is not None and not parameter.is_flag:
-                return [TypedOption(parameter, word[:2], word[2:])]
-            if parameter is not None and all(f"-{letter}" in self.declared for letter in word[1:]):
-                return [piece for letter in word[1:] for piece in self._option(f"-{letter}")]
-            if re.fullmatch(r"-[a-z]\w+", word) is None and f"-{spelling}" not in other_names(self.command):
-                self._unknown(spelling)
-            return self._option(f"-{word}")  # -batch-size, as programs with one dash have it
-        plain = spelling.lower().replace("_", "-")
-        if plain in self.declared and plain != spelling:
-            return [self._of(self.declared[plain], spelling, plain, given)]
-        if plain in WITH_A_FILE and "--config" in self.declared:
-            file = given if given is not None else next(iter(self.words), "")
-            if _is_file(file):
-                self.words = self.words if given is not None else self.words[1:]
-                return [TypedOption(self.declared["--config"], spelling, file, "--config")]
-            if _FILE.search(file):
-                said = named("vramplan.cli.written:sharding_in")(file)
-                instead = f"; or {said}, which its name says" if said else ""
-                self.context.fail(f"{spelling}: there is no file {file!r} (name it with its folder{instead})")
-        other = other_names(self.command).get(plain)
-        if other is not None:
-            read = self._of(self.declared[other], spelling, other, given)
-            if plain in LEFT_OPEN:
-                self.tell(f"{spelling} is read as {other}, {LEFT_OPEN[plain]}")
-            elif plain in A_RUN and len(read.value or "") > A_RUN[plain]:
-                self.tell(f"{read.shown} is read as {other} {read.value}, the micro-batches of one step; {RUNS}")
-            return [read]
-        shortcut = shortcuts(self.command).get(plain)
-        if shortcut is not None:
-            return self._shortcut(shortcut, spelling, given)
-        setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
-        if setting is None and self._is_idle(spelling, plain, given):
-            return []
-        behind = given if given is not None else next(iter(self.words), "")
-        if (
-            behind.lstrip().startswith("{")
-            and (inside := named("vramplan.cli.written:settings_in")(behind, plain)) is not None
-        ):
-            self.words = [*inside, *(self.words if given is not None else self.words[1:])]
-            return []
-        if setting is None:
-            self._unknown(spelling)
-            raise AssertionError
-        option, value = setting
-        self.tell(f"{spelling} is read as {option} {value}")
-        return [TypedOption(self.declared[option], spelling, value, option, is_shortcut=True)]
-
-    def _is_idle(self, spelling: str, plain: str, given: str | None) -> bool:
-        """Whether an option changes nothing; it is told of, and its value is taken away."""
-        behind = given if given is not None or not self.words else self.words[0]
-        found = named("vramplan.cli.meant:without_effect")(plain, behind)
-        if found is None or "--model" not in self.declared:
-            return False
-        said, is_value = found
-        if is_value and given is None:
-            self.words.pop(0)
-        shown = f"{spelling} {behind}" if is_value else spelling
-        if said:
-            self.tell(f"{shown} {said}")
-        else:
-            self.idle.append(shown)
-        return True
-
-    def tell(self, said: str) -> None:
-        """How something is read, where nothing is to be quiet; it is said once nothing is wrong with the words."""
-        if not self.is_quiet:
-            self.told.append(said)
-
-    def _of(self, parameter: Any, spelling: str, name: str, given: str | None) -> TypedOption:
-        if not parameter.is_flag:
-            if given is None:
-                if not self.words or self._is_option(self.words[0]):
-                    if not self._may_be_bare(parameter):
-                        self._no_value(parameter, spelling)
-                    given = YES
-                else:
-                    given = self.words.pop(0)
-            if SEVERAL.fullmatch(given) and self.command.name not in (*COMPARING, SCALE):
-                named("vramplan.cli.meant:refuse_several")(parameter, spelling, given)
-            return TypedOption(parameter, spelling, given, name)
-        said = given if given is not None else (self.words[0] if self.words else "")
-        truth = TRUTH.get(said.lower()) if given is not None or said.lower() in ("true", "false") else None
-        if given is not None and (truth is None or (not truth and not parameter.secondary_opts)):
-            self.context.fail(f"Option {spelling!r} does not take a value.")
-        if truth is None:
-            return TypedOption(parameter, spelling, None, name)
-        if given is None:
-            self.words.pop(0)
-        if not truth:
-            name = (parameter.opts if name in parameter.secondary_opts else parameter.secondary_opts or [name])[0]
-        return TypedOption(parameter, spelling, None, name)
-
-    def _is_option(self, word: str) -> bool:
-        """Whether a word is an option of the command, under any name: no value of another begins so."""
-        name = word.partition("=")[0].lower().replace("_", "-")
-        if not name.startswith("--"):
-            return name in self.declared and name != "-"
-        return name in self.declared or name in other_names(self.command) or name in shortcuts(self.command)
-
-    @staticmethod
-    def _may_be_bare(parameter: Any) -> bool:
-        """Whether the option has a word for a plain yes, as `--recompute` without a value."""
-        row = named("vramplan.options.table:parameters")().get(parameter.name)
-        return row is not None and YES in row.spellings
-
-    def _no_value(self, parameter: Any, spelling: str) -> None:
-        """The error for an option without its value, with the values that there are."""
-        row = named("vramplan.options.table:parameters")().get(parameter.name)
-        known = getattr(row, "words", ()) if row is not None else ()
-        hint = f" ({', '.join(known)})" if known else ""
-        as_format = named("vramplan.options.shortcuts:FORMATS").get(spelling)
-        if as_format is not None:  # of a command that writes a file of it
-            hint = f" ({' '.join(as_format)} prints it)"
-        self.context.fail(f"Option {spelling!r} requires an argument{hint}.")
-
-    def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[TypedOption]:
-        value = given
-        if shortcut.metavar and value is None:
-            if not self.words and shortcut.value:
-                self._unknown(spelling)
-            if not self.words:
-                self.context.fail(f"Option {spelling!r} requires an argument.")
-            value = self.words.pop(0)
-        if shortcut.metavar and shortcut.value and re.fullmatch(shortcut.value, str(value).lower()) is None:
-            self._unknown(spelling)
-        elif value is None and self.words and shortcut.value:
-            both = f"{shortcut.value}|{shortcut.unless}" if shortcut.unless else shortcut.value
-            if re.fullmatch(both, self.words[0].partition(" ")[0].lower()) and self.words[0] not in ("0", "1"):
-                value = self.words.pop(0)
-        if value is not None and not shortcut.metavar:
-            said = value.partition(" ")[0].lower()  # `full_shard auto_wrap`
-            if shortcut.unless and re.fullmatch(shortcut.unless, said):
-                return self._meaning(shortcut.denied, spelling, "", is_weak=True)
-            if not shortcut.value or re.fullmatch(shortcut.value, said) is None:
-                self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
-            beside = named("vramplan.cli.written:beside")(value) if " " in value else []
-            if beside is None:
-                self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
-            self.words = [*beside, *self.words]
-            value = said
-        if not shortcut.means:
-            return [TypedOption(NODES, spelling, value)]
-        if shortcut.metavar:
-            return self._meaning(shortcut.means, f"{spelling} {value}", str(value).lower(), is_weak=shortcut.is_weak)
-        return self._meaning(shortcut.means, spelling, (value or spelling.lstrip("-")).lower())
-
-    def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[TypedOption]:
-        """The options that a shortcut stands for."""
-        return [
-            TypedOption(self.declared[option], spelling, _each(meaning, value), option, True, is_weak)
-            for option, meaning in zip(means[::2], means[1::2], strict=True)
-        ]
-
-    def _unknown(self, name: str) -> None:
-        hint = self._hint(name)
-        self.context.fail(f"No such option: {name}" + (f" ({hint})" if hint else ""))
-
-    def _hint(self, name: str) -> str | None:
-        plain = name.lower().replace("_", "-")
-        meant = named("vramplan.cli.meant:option")(plain, self.command)
-        elsewhere = named("vramplan.cli.meant:elsewhere")
-        found = meant or elsewhere(plain, self.context.parent)
-        if found is not None:
-            return str(found)
-        others = {**other_names(self.command), **{name: name for name in shortcuts(self.command)}}
-        known = [*self.declared, HELP_ALL, *others]
-        close = near_matches(plain, known)
-        if close is None:
-            return None
-        names = [others.get(one, one) for one in close.removeprefix("did you mean ").removesuffix("?").split(" or ")]
-        return f"did you mean {' or '.join(dict.fromkeys(names))}?"
-
-
 _FUNCTION = re.compile(r"((?<=\.py)|(?<=\.ipynb)):\w+$")  # of FILE.py:NAME
-_FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|ipynb|txt|args)$", re.IGNORECASE)
+FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|ipynb|txt|args)$", re.IGNORECASE)
 """What a word has that may be a file: a folder before it, or the ending of a configuration file."""
 
 STDIN = ("-", "/dev/stdin")  # the names in vramplan.catalog.text, which is not loaded for an option
 
 
-def _each(meaning: str, value: str) -> str:
-    """The meaning of a value, or of each of a list: of `--zero 2,3` it is zero2,zero3."""
-    return ",".join(meaning.replace("{}", one) for one in value.split(",")) if "{}" in meaning else meaning
-
-
-def _is_file(word: str) -> bool:
+def is_file(word: str) -> bool:
     """Whether a word names a file that is there, or standard input."""
     if word in STDIN:
         return True
-    return _FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
+    return FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
 
 
-PLACES = ("on", "with", "using", "for", "in", "at", "a", "the")  # of a sentence, before its GPU
-SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card with its own size behind it
-MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070 Ti`
-TARGET = re.compile(
-    r"[a-z]\w*_[a-z]\w*"
-)  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
-SEVERAL = re.compile(r"(?!\d{1,3}(,\d{3})+$)\d+[kK]?(,\d+[kK]?)+")  # numbers, and not the digits of one in groups
-TIMES = ("x", "*", "\u00d7")
-HELPS = ("--help", "-h")
-WITH_A_FILE = ("--deepspeed", "--deepspeed-config", "--ds-config", "--config-file", "--accelerate-config", "--yaml")
-"""Options of training programs whose value may be a file, which stands for itself here."""
-YES = "true"
-ALL = "all"  # of compare: each GPU whose rent is published
 SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter
 COMPARING = ("compare", "plan")
 """Commands that take a list for any option of a job."""
-SCALE = "scale"  # which takes several numbers of GPUs, and says itself what else it takes none of
-A_RUN = {"--steps": 2}  # digits: with more of them it may be meant as the length of a run
-RUNS = "the length of a run is --tokens, --samples or --epochs"
-
-LEFT_OPEN = {
-    **dict.fromkeys(
-        ("--batch-size", "--batchsize", "--batch", "--bs", "--bsz", "--b", "--train-batch-size"),
-        "the batch of one GPU and forward pass",
-    ),
-    **dict.fromkeys(("--pretrain", "--pretraining"), "weights that are made, not loaded"),
-    "--dtype": "which leaves the weights in the type that the program loads; that is --weight-dtype",
-}
-"""Names that mean other things in other programs, and how they are read."""

@@ -1,0 +1,183 @@
+"""The words of a command line, one after the other, as options of a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+from vramplan.cli import named
+from vramplan.cli.optioned import OptionReader
+from vramplan.cli.typed import COMPARING, STDIN, TypedOption, is_file
+from vramplan.errors import UsageError
+
+MAY_BE_PASTED = re.compile(
+    r"\s|^[A-Za-z_]\w*=|^(--|torchrun|accelerate|deepspeed|trl|axolotl|llamafactory-cli|tune|swift|litgpt|composer|"
+    r"python3?|uv|srun|mpirun|bash|sh|nohup)$"
+)
+"""What a word has with which the command of a training program may begin."""
+
+
+class WordsReader(OptionReader):
+    """Those of a whole command line: options, and the words beside them."""
+
+    def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
+        super().__init__(command, context, words)
+        self.read_so: list[str] = []  # words beside the options, and what each stands for
+        self.subjects = [self.declared[one] for one in ("--model", "--gpu") if one in self.declared]
+        self.takes_model = "--model" in self.declared and not any(
+            one.param_type_name == "argument" for one in command.params
+        )
+
+    def read(self) -> list[TypedOption]:
+        """All options and words. Raises UsageError."""
+        found: list[TypedOption] = []
+        while self.words:
+            word = self.words.pop(0)
+            if MAY_BE_PASTED.search(word) and (self.takes_model or self.command.name == "read"):
+                pasted = named("vramplan.cli.pasted:pasted")(self, word, found)
+                if pasted:
+                    found += pasted
+                    continue
+            if word == "--":
+                found += [TypedOption(None, rest, None) for rest in self.words]
+                break
+            if word.startswith("-") and word.partition("#")[0] != "-":
+                found += self.option(word)
+                if found and found[-1].value and found[-1].parameter is self.declared.get("--gpus"):
+                    found[-1] = named("vramplan.cli.parted:gpus_by_name")(self, found[-1])
+                if found and found[-1].parameter in self.subjects and found[-1].value and self.behind():
+                    found[-1] = found[-1]._replace(value=self._whole(found[-1].value, found[:-1]))
+            elif self.takes_model and (file := self._file(word)) is not None:
+                found.append(file)
+            elif found[-1:] and found[-1].name == "--targets" and TARGET.fullmatch(word):
+                found[-1] = found[-1]._replace(value=f"{found[-1].value},{word}")
+            elif self.takes_model:
+                found += self._beside(word, found)
+            else:
+                found.append(TypedOption(None, word, None))
+        if self.read_so:
+            self.tell(f"{', '.join(self.read_so)}")
+        if self.idle:
+            *most, last = self.idle
+            said = f"{', '.join(most)} and {last} change" if most else f"{last} changes"
+            self.tell(f"{said} neither memory nor the time of a step, and {'are' if most else 'is'} left out")
+        return found
+
+    def _beside(self, word: str, found: list[TypedOption]) -> list[TypedOption]:
+        """What a word beside the options is: a technique or a number with what it counts, the GPU, the model."""
+        given = {one.parameter.name for one in found if one.parameter is not None}
+        is_named = "model" in given
+        if is_named and word.lower() in PLACES and self.behind():
+            return []
+        is_known = self.names_a_gpu(word, behind=True) or (not is_named and self.names_a_model(word))
+        if not is_known and self._is_spoken(word):
+            return []
+        word = self._whole(word, found) if self.behind() else word
+        if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
+            return [TypedOption(self.declared["--gpu"], "--gpu", word)]
+        rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
+        if rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
+            self.tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
+            return [TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank")]
+        if is_named and self._is_another_model(word):
+            return [TypedOption(self.declared["--model"], "--model", word)]
+        if not is_known and self._counts(word, found):
+            return []
+        if is_named:
+            seems = named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found)
+            return [] if seems is None else [seems]
+        return [TypedOption(self.declared["--model"], "--model", word)]
+
+    def _is_spoken(self, word: str) -> bool:
+        """Whether a word is a technique, or a text of several words: what they stand for is put before the rest."""
+        if re.search(r"\s", word.strip()) and not word.lstrip().startswith(("{", "[")):
+            inside = named("vramplan.cli.spoken:parts")(self, word)
+            self.words = [*inside, *self.words]
+            return bool(inside)
+        meant = named("vramplan.cli.spoken:technique")(self, word)
+        self.words = [*(meant or ()), *self.words]
+        return meant is not None
+
+    def _counts(self, word: str, found: list[TypedOption]) -> bool:
+        """Whether a word is a number beside what it counts, or says nothing of a run."""
+        meant = named("vramplan.cli.spoken:amount")(self, word, found)
+        self.words = [*(meant or ()), *self.words]
+        return meant is not None or named("vramplan.cli.spoken:filler")(self, word)
+
+    def _file(self, word: str) -> TypedOption | None:
+        """A file that stands for a job, in the option that takes it."""
+        path, hash_sign, _ = word.partition("#")
+        if hash_sign and "--job" in self.declared and is_file(path):
+            return TypedOption(self.declared["--job"], "--job", word)
+        if not is_file(word):
+            return None
+        kind = named("vramplan.cli.runs.configs:kind_of")(word)
+        option = {"config": "--config", "job": "--job"}.get(kind)
+        if option is None and word in STDIN:
+            raise UsageError("standard input has the shape of a model", key=word, hint="--model FILE takes one")
+        if option is None:
+            return None
+        if option not in self.declared:
+            what = "job file" if kind == "job" else "file of a training program"
+            hint = "name the model and the GPU; compare FILE --gpus 1,2,4 takes one"
+            raise UsageError(f"{self.command.name} takes no {what}", key=word, hint=hint)
+        return TypedOption(self.declared[option], option, word)
+
+    def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:
+        """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
+        gpu = self.declared.get("--gpu")
+        if gpu is None or (self.command.name not in COMPARING and any(one.parameter is gpu for one in found)):
+            return False
+        called = named("vramplan.catalog.locate:shipped_called")
+        if not behind and called("models", word) is not None:
+            return False
+        return all(self.names_a_gpu(one, behind=behind) for one in word.split(","))
+
+    def behind(self) -> list[str]:
+        """The next words that are no options, of which a name may have been made."""
+        return list(takewhile(lambda one: not one.startswith("-"), self.words[:MOST_PARTS]))
+
+    @staticmethod
+    def names_a_model(word: str) -> bool:
+        """Whether a word is the name of a shipped model."""
+        return named("vramplan.catalog.locate:shipped_called")("models", word) is not None
+
+    def _whole(self, word: str, found: list[TypedOption]) -> str:
+        """The name that a word begins, with the words behind it that belong to it."""
+        is_named = any(one.parameter is self.declared["--model"] for one in found)
+        count, whole = named("vramplan.cli.parted:joined")(word, self.behind(), is_model_named=is_named)
+        del self.words[:count]
+        return str(whole)
+
+    def _is_another_model(self, word: str) -> bool:
+        """Whether a second word without an option is one more model, where several may be compared."""
+        called = named("vramplan.catalog.locate:shipped_called")
+        return self.command.name == COMPARING[0] and all(called("models", one) is not None for one in word.split(","))
+
+    @staticmethod
+    def names_a_gpu(word: str, *, behind: bool) -> bool:
+        """Whether a word names a GPU, with their number or without; `behind` a model a size is one too."""
+        counted = named("vramplan.job.given.spelled:counted")(word)
+        name = word.strip() if counted is None else counted[1]
+        if behind and (
+            (named("vramplan.job.given.keyed:is_size")(name) and not LETTER.fullmatch(name)) or name.lower() == ALL
+        ):
+            return True
+        called, rest = named("vramplan.catalog.locate:shipped_called"), name
+        for rest in named("vramplan.catalog.gpus:names_in")(name):
+            if called("gpus", rest) is not None:
+                return True
+        return SIZED.search(rest) is not None and named("vramplan.catalog.gpus:match_gpu")(rest) is not None
+
+
+PLACES = ("on", "with", "using", "for", "in", "at", "a", "the")  # of a sentence, before its GPU
+SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card with its own size behind it
+MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070 Ti`
+TARGET = re.compile(
+    r"[a-z]\w*_[a-z]\w*"
+)  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
+TIMES = ("x", "*", "\u00d7")
+LETTER = re.compile(r"\d+(\.\d+)?[kKmMbB]")  # a number of tokens or of parameters, and no size of memory
+ALL = "all"  # of compare: each GPU whose rent is published

@@ -1,0 +1,337 @@
+"""Words beside the options, as people say them: `lora`, `seq 4096`, `bs8`, `8 gpus`, `flash attn 2`, `zero 3 offload`.
+
+A word is the option of that name without its dashes, a value that one option has, or a number beside the name of what
+it counts. What an option takes is so taken here, and no spelling stands twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from vramplan.cli.hints import ALWAYS_SO
+from vramplan.cli.meant import one_setting, option, without_effect
+from vramplan.cli.optioned import YES
+from vramplan.cli.reader import WordsReader
+from vramplan.cli.typed import COMPARING, TypedOption, other_names, shortcuts
+from vramplan.errors import UsageError
+from vramplan.options.option import COUNT, NUMBER, PARAMETERS, WORD, Option
+from vramplan.options.spellings import NULL, meaning
+from vramplan.options.table import has_the_word, parameters
+
+MOST = 6  # words of one setting: `per device train batch size 4`
+
+FILLERS = frozenset(
+    (
+        *("a", "an", "and", "are", "at", "be", "by", "can", "could", "do", "does", "for", "from", "have", "how", "i"),
+        *(
+            "if",
+            "in",
+            "into",
+            "is",
+            "it",
+            "its",
+            "just",
+            "me",
+            "much",
+            "my",
+            "need",
+            "needed",
+            "of",
+            "on",
+            "one's",
+            "or",
+        ),
+        *("our", "please", "required", "run", "running", "should", "so", "some", "that", "the", "this", "to", "use"),
+        *(
+            "using",
+            "via",
+            "want",
+            "we",
+            "what",
+            "what's",
+            "whats",
+            "when",
+            "will",
+            "with",
+            "would",
+            "you",
+            "your",
+            "per",
+        ),
+        *("each", "only", "possible", "able", "enough", "about", "there", "has", "got", "get", "am", "trying", "try"),
+        *("fit", "fits", "train", "trained", "tune", "tuning", "model", "llm", "memory", "vram", "ram", "gpu", "gpus"),
+        *("machine", "setup", "adapter", "adapters", "technique", "method", "mode", "enabled", "card", "device", "set"),
+    )
+)
+"""Words of a sentence that say nothing of a run."""
+
+DIGITS = {"single": "1", "one": "1", "dual": "2", "two": "2", "three": "3", "four": "4", "quad": "4", "eight": "8"}
+"""Numbers of GPUs in letters."""
+
+COUNTED = {
+    "--seq": (
+        *("context", "ctx", "token", "tokens", "tok", "toks", "length", "len", "long", "seq", "sequence", "sequences"),
+        *("context-window", "max-tokens", "max-context", "max-context-length", "context-size", "max-ctx", "length-of"),
+    ),
+    "--gpus": ("gpu", "gpus", "card", "cards", "device", "devices", "accelerators", "graphics-cards"),
+    "--nodes": ("node", "nodes", "machine", "machines", "server", "servers", "host", "hosts"),
+    "--epochs": ("epoch", "epochs"),
+    "--samples": ("sample", "samples", "example", "examples", "rows", "pairs"),
+    "--micro-batch": (
+        *("batch", "batch-size", "batch-size-of", "batch-of", "bs", "per-device-batch", "per-device-batch-size"),
+        *("per-gpu-batch", "per-gpu-batch-size", "batch-per-gpu", "batch-size-per-gpu", "batch-size-per-device"),
+    ),
+    "--global-batch": ("global-batch", "effective-batch", "total-batch", "overall-batch-size"),
+    "--gradient-accumulation-steps": (
+        *("accumulation", "accumulation-steps", "grad-acc", "grad-accum", "gradient-accumulation", "accum-steps"),
+    ),
+    "--image-size": ("px", "pixel", "pixels", "resolution"),
+    "--zero": ("stage", "zero-stage", "zero", "deepspeed-zero", "deepspeed-stage"),
+    "--rank": ("lora-rank", "lora-r", "ranks"),
+}
+"""What people say beside a number, by the option that takes it, where that is no name of the option."""
+OF_UNIT = {unit: name for name, units in COUNTED.items() for unit in units}
+
+PHRASES = {
+    ("--max", "sequence"): (
+        *("longest-context", "longest-context-length", "max-context-length", "max-sequence-length", "max-seq-len"),
+        *("max-seq-length", "max-seq", "longest-seq", "longest-sequence-length", "maximum-context", "max-length"),
+        *("maximum-context-length", "maximum-sequence-length", "largest-context", "max-ctx", "biggest-context"),
+    ),
+    ("--max", "micro-batch"): (
+        *("biggest-batch", "biggest-batch-size", "largest-batch-size", "maximum-batch-size", "maximum-batch"),
+        *("max-micro-batch-size", "largest-micro-batch"),
+    ),
+    ("--gpus", "auto"): ("how-many-cards", "number-of-gpus", "minimum-gpus", "minimum-number-of-gpus"),
+    ("--precision", "amp"): ("mixed-precision", "automatic-mixed-precision"),
+    ("--precision", "fp32"): ("full-precision", "single-precision"),
+    ("--checkpointing=true",): ("checkpointing", "activation-checkpointing", "recomputation", "gradient-checkpoint"),
+}
+"""What people say for a setting that has no option of that name."""
+OF_PHRASE = {phrase: list(words) for words, phrases in PHRASES.items() for phrase in phrases}
+
+UNCLEAR = {
+    "deepspeed": "--zero 2 or --zero 3 shares the states; --runtime deepspeed is the loop of DeepSpeed itself",
+    "offload": "--offload optimizer,gradients or parameters,gradients,optimizer",
+    "quantized": "--qlora, or --quantization nf4, int8 or gptq-int4",
+    "checkpoint": "--checkpointing full recomputes activations",
+}
+"""Words that leave one thing open, and what says it."""
+
+NEVER = frozenset(
+    ("no", "yes", "on", "off", "all", "true", "false", "auto", "none", "null", "model", "max", "half", "x")
+)
+"""Values of an option that a word beside it does not say alone."""
+
+_NUMBER = re.compile(r"\d+(?:[.,_]\d+)*[kKmMbB]?")
+_GLUED = re.compile(
+    r"([a-z][a-z_-]*?)[-_:=]?(\d+(?:[.,_]\d+)*k?)|(\d+(?:[.,_]\d+)*k?)[-_]?([a-z][a-z_-]+)", re.IGNORECASE
+)
+_BITS = re.compile(r"(?<=\d)-bits?\b")
+TIES = ("=", ":", "is", "of", "to", "at")
+A_LENGTH = 512  # the least number that stands alone and is a length
+OF_A_RUN = re.compile(r".*[mMbB]|\d{7,}")  # tokens of a run, not of a sequence
+
+
+def parts(reader: WordsReader, word: str) -> list[str]:
+    """The words of a text in quotes that is no name by itself; none where nothing in it is understood."""
+    found = [one for one in (part.strip(",;?!\"'") for part in re.sub(r"(?<=\S)\(", " (", word).split()) if one]
+    found = [one.removesuffix(".") for one in found]
+    known = any(
+        reader.names_a_model(one)
+        or reader.names_a_gpu(one, behind=False)
+        or _switch(_phrase([one]), reader) is not None
+        or _amount(found[at:], reader) is not None
+        for at, one in enumerate(found)
+    )
+    return found if known else []
+
+
+def technique(reader: WordsReader, word: str) -> list[str] | None:
+    """The options that a word stands for, with those behind it; [] if it says nothing, None if it is not understood.
+
+    The words behind it are taken from the reader. Raises UsageError.
+    """
+    words = [word, *reader.behind()]
+    for count in range(len(words), 0, -1):
+        found = _switch(_phrase(words[:count]), reader) or _valued(words[:count], reader)
+        if found is not None:
+            return _taken(reader, words[:count], found)
+    return None
+
+
+def amount(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list[str] | None:
+    """The same of a number and what it counts."""
+    given = {one.parameter.name for one in found if one.parameter is not None}
+    if "model" not in given and re.match(r"[a-z]\d", word, re.IGNORECASE):
+        return None  # which may be a model, as r1
+    words = [word, *reader.behind()]
+    meant = _amount(words, reader)
+    return None if meant is None else _taken(reader, words[: meant[0]], meant[1])
+
+
+def filler(reader: WordsReader, word: str) -> bool:
+    """Whether a word says nothing of a run. Raises UsageError for one that leaves something open."""
+    small = word.lower().strip(",;?!")
+    hint = UNCLEAR.get(small)
+    if hint is not None:
+        raise UsageError(f"what is {word!r}?", hint=hint)
+    return small in FILLERS or not small.strip("+&-/.,")
+
+
+def hint_for(word: str, reader: WordsReader) -> str | None:
+    """What to do instead of a word that nothing takes, where an option of its name is known."""
+    said = option(f"--{_phrase([word])}", reader.command)
+    return None if said is None else str(said)
+
+
+def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[str]:
+    del reader.words[: len(words) - 1]
+    said = " ".join(words)
+    if found and found[0].lstrip("-") != said.lower():
+        reader.read_so.append(f"{said!r} as {' '.join(found).removesuffix('=true')}")
+    return found
+
+
+def _phrase(words: Sequence[str]) -> str:
+    """Words as the name of an option has them."""
+    plain = re.sub(r"[\s_]+", "-", "-".join(words).lower()).strip("-,;?!")
+    plain = re.sub(r"^without-", "no-", plain)
+    return _BITS.sub("bit", plain)
+
+
+def _switch(phrase: str, reader: WordsReader) -> list[str] | None:
+    """The setting that a phrase is by itself; [] for what is planned anyway."""
+    if phrase in NEVER or phrase.isdecimal() or phrase in UNCLEAR or len(phrase) < 2:
+        return None
+    if "," in phrase:
+        return _several(phrase, reader)
+    if phrase in OF_PHRASE and OF_PHRASE[phrase][0].partition("=")[0] in reader.declared:
+        return OF_PHRASE[phrase]
+    name = f"--{phrase}"
+    own = name if name in reader.declared else other_names(reader.command).get(name)
+    if own is not None and reader.declared[own].is_flag:
+        return [own]
+    shortcut = shortcuts(reader.command).get(name)
+    if shortcut is not None and not shortcut.metavar and shortcut.means:
+        if "{}" in "".join(shortcut.means):
+            return [one.replace("{}", phrase) for one in shortcut.means]
+        return [f"{name}=true"] if shortcut.unless else [name]
+    setting = one_setting(name, reader.command)
+    if setting is not None:
+        return list(setting)
+    if phrase in ALWAYS_SO:
+        return []
+    row = has_the_word(phrase)
+    if row is None or row.kind != WORD or row.option not in reader.declared:
+        return None
+    found = meaning(phrase, row.words, row.spellings)
+    return None if found is not None and found.word == NULL else [row.option, phrase]
+
+
+def _several(phrase: str, reader: WordsReader) -> list[str] | None:
+    """Values of one option with commas between them, where a list is compared: `lora,qlora`."""
+    each = [_switch(one, reader) or [] for one in phrase.split(",")]
+    means = {one.flags[0]: one.means for one in shortcuts(reader.command).values()}
+    each = [list(means.get(one[0], one)) if len(one) == 1 else one for one in each]
+    if reader.command.name not in COMPARING or any(len(one) != 2 for one in each) or len({one[0] for one in each}) > 1:
+        return None
+    return [each[0][0], ",".join(value for _, value in each)]
+
+
+def _valued(words: Sequence[str], reader: WordsReader) -> list[str] | None:
+    """A value beside the name of its option: `adafactor optimizer`, `attention flash`, `selective ac`."""
+    for at in range(1, len(words)):
+        for name, value in ((words[at:], words[:at]), (words[:at], words[at:])):
+            row = _row(_phrase(name), reader)
+            text = _phrase(value)
+            if row is None or row.kind != WORD or not row.words or text in NEVER:
+                continue
+            if text in row.words or meaning(text, row.words, row.spellings) is not None:
+                return [row.option, text]
+    return None
+
+
+def _row(name: str, reader: WordsReader) -> Option | None:
+    """The row of the table whose option has a name."""
+    option = f"--{name}"
+    own = option if option in reader.declared else other_names(reader.command).get(option)
+    return None if own is None else parameters().get(reader.declared[own].name)
+
+
+def _counts(name: str, value: str, reader: WordsReader) -> list[str] | None:
+    """The option that counts what a name says, with a number."""
+    plain = name.strip("-=:")
+    unit = OF_UNIT.get(plain)
+    if unit == "--seq" and "token" in plain and OF_A_RUN.fullmatch(value):
+        unit = "--tokens"
+    if unit is not None:
+        known = unit in reader.declared or unit in shortcuts(reader.command)
+        return [unit, value] if known else None
+    row = _row(plain, reader)
+    if row is not None and row.kind in (COUNT, NUMBER, PARAMETERS):
+        return [row.option, value]
+    shortcut = shortcuts(reader.command).get(f"--{plain}")
+    if shortcut is not None and shortcut.metavar and re.fullmatch(shortcut.value or r"\d+", value):
+        return [f"--{plain}", value]
+    idle = without_effect(f"--{plain}", value) if len(plain) > 1 else None
+    return [f"--{plain}", value] if idle is not None and idle[1] else None
+
+
+def _amount(words: Sequence[str], reader: WordsReader) -> tuple[int, list[str]] | None:
+    """How many words a number and its name are, and the option."""
+    for count, name, value in _numbered(words):
+        found = _counts(name, value, reader)
+        if found is not None:
+            return count, found
+    name, equals, value = words[0].partition("=")
+    if equals and value and re.fullmatch(r"[A-Za-z][\w-]*", name):
+        assigned = _assigned(_phrase([name]), value, reader)
+        if assigned is not None:
+            return 1, assigned
+    return _a_length(words[0], reader)
+
+
+def _assigned(name: str, value: str, reader: WordsReader) -> list[str] | None:
+    """`optim=adamw_8bit`: the option of a name, with a value that it may have."""
+    row = _row(name, reader)
+    if row is not None:
+        return [f"{row.option}={value}"]
+    if f"--{name}" in shortcuts(reader.command):
+        return [f"--{name}={value}"]
+    if without_effect(f"--{name}", value) is not None:
+        return [f"--{name}", value]
+    setting = one_setting(f"--{name}", reader.command)
+    if setting is not None and value.lower() in (YES, "false"):
+        return list(setting) if value.lower() == YES else []
+    return None
+
+
+def _numbered(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """Every name beside a number at the beginning of the words: how many words, the name, the number."""
+    glued = _GLUED.fullmatch(words[0])
+    for end in range(min(MOST, len(words) - 1), 0, -1):
+        tie = 1 if words[end] in TIES and end + 1 < len(words) else 0
+        if end + tie < len(words) and _NUMBER.fullmatch(words[end + tie]) and not words[0][0].isdigit():
+            yield end + tie + 1, _phrase(words[:end]), words[end + tie]
+        *first, last = words[: end + 1]
+        assigned = re.fullmatch(r"([A-Za-z][\w-]*)[=:](\d\S*)", last)
+        if assigned is not None and _NUMBER.fullmatch(assigned[2]):
+            yield end + 1, _phrase([*first, assigned[1]]), assigned[2]
+        if _NUMBER.fullmatch(words[0]):
+            yield end + 1, _phrase(words[1 : end + 1]), words[0]
+    if glued is not None:
+        name, number = (glued[1], glued[2]) if glued[1] else (glued[4], glued[3])
+        yield 1, _phrase([name]), number
+
+
+def _a_length(word: str, reader: WordsReader) -> tuple[int, list[str]] | None:
+    """A number that can only be the length of a sequence: 8k, or a large power of two."""
+    if "--seq" not in reader.declared:
+        return None
+    if re.fullmatch(r"\d{1,4}[kK]", word):
+        return 1, ["--seq", word]
+    number = int(word) if re.fullmatch(r"\d{3,7}", word) else 0
+    is_one = number >= A_LENGTH and (number & (number - 1) == 0 or number % 1024 == 0)
+    return (1, ["--seq", word]) if is_one else None
