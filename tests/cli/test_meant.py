@@ -325,7 +325,7 @@ def test_what_qlora_leaves_open_is_told_of_the_quantization() -> None:
         (("fit", "yolov8", "t4"), "detectors and segmenters are not modelled"),
         (("fit", "gpt2", "t4", "--neftune", "5"), "NEFTune adds noise"),
         (("runtimes", "show", "trl"), "did you mean transformers?"),
-        (("fit", "7b qlora", "t4"), "vramplan fit MODEL GPU --qlora"),
+        (("fit", "7b qlora", "t4"), "7b is a number of parameters"),
         (("my-org/my-llama", "t4"), "did you mean vramplan fit my-org/my-llama t4?"),
     ],
 )

@@ -36,7 +36,7 @@ OPTIONS = {
     "--quantization int8": ("int8", "q8"),
     "--weight-dtype T is the element type of the weights that are loaded": ("weights", "weights-dtype", "weight-type"),
     "--sharding fsdp or zero3 shares states, --tensor, --pipeline and --context split the model": (
-        *("parallel", "parallelism", "distributed", "dist", "sharded", "shard", "multi-gpu"),
+        *("parallel", "parallelism", "distributed", "dist", "sharded", "shard"),
     ),
     "--emit PROGRAM": ("export", "write", "generate-config", "gen-config", "write-config", "to"),
     "--reserve SIZE keeps free what vLLM takes of each GPU beside training; with GPUs of its own it takes none": (
@@ -190,6 +190,14 @@ ALWAYS_SO = {
     **dict.fromkeys(
         ("auto-find-batch-size", "find-batch-size", "auto-batch", "auto-batch-size"),
         "is what is done where no batch is given",
+    ),
+    **dict.fromkeys(
+        ("pad-to-sequence-len", "pad-to-max-length", "max-length-padding"),
+        "says what is planned without it: every sequence counts at its full length",
+    ),
+    **dict.fromkeys(
+        ("use-deepspeed", "use-fsdp", "multi-gpu", "use-accelerate", "accelerate"),
+        "says no way to share the states: that is --zero 1, 2 or 3, or --fsdp",
     ),
     **dict.fromkeys(("mlm", "masked-lm"), "is the loss of an encoder where no option says another"),
     **dict.fromkeys(("clm", "causal-lm"), "is the loss of a decoder where no option says another"),

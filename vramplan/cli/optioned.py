@@ -29,6 +29,7 @@ class OptionReader:
             self.told.append(said)
 
     def option(self, word: str) -> list[TypedOption]:
+        """The options that a word which begins with a dash is, with what it takes of the words behind it."""
         spelling, equals, value = word.partition("=")
         given = value if equals else None
         if spelling in (*HELPS, HELP_ALL):
@@ -68,7 +69,9 @@ class OptionReader:
         shortcut = shortcuts(self.command).get(plain)
         if shortcut is not None:
             return self._shortcut(shortcut, spelling, given)
-        setting = None if given is not None else named("vramplan.cli.meant:one_setting")(plain, self.command)
+        truth = TRUTH.get((given if given is not None else next(iter(self.words), "")).lower())
+        said = given is not None or (truth is not None and not self.words[0].isdecimal())
+        setting = None if said and truth is None else named("vramplan.cli.meant:one_setting")(plain, self.command)
         if setting is None and self._is_idle(spelling, plain, given):
             return []
         behind = given if given is not None else next(iter(self.words), "")
@@ -81,6 +84,11 @@ class OptionReader:
         if setting is None:
             self._unknown(spelling)
             raise AssertionError
+        if said and given is None:
+            self.words.pop(0)
+        if said and not truth:
+            self.tell(f"{spelling} false is left out, as nothing turns it on")
+            return []
         option, value = setting
         self.tell(f"{spelling} is read as {option} {value}")
         return [TypedOption(self.declared[option], spelling, value, option, is_shortcut=True)]
@@ -158,7 +166,9 @@ class OptionReader:
             value = self.words.pop(0)
         if shortcut.metavar and shortcut.value and re.fullmatch(shortcut.value, str(value).lower()) is None:
             self._unknown(spelling)
-        elif value is None and self.words and shortcut.value:
+        if shortcut.metavar and shortcut.unless and re.fullmatch(shortcut.unless, str(value).lower()) is not None:
+            return []
+        if value is None and self.words and shortcut.value:
             both = f"{shortcut.value}|{shortcut.unless}" if shortcut.unless else shortcut.value
             if re.fullmatch(both, self.words[0].partition(" ")[0].lower()) and self.words[0] not in ("0", "1"):
                 value = self.words.pop(0)

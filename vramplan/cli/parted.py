@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.catalog.locate import shipped_called
+from vramplan.catalog.locate import LABELS, Kind, is_path, shipped_called
 from vramplan.catalog.scope import out_of
+from vramplan.cli import named
 from vramplan.cli.meant import second_word
-from vramplan.cli.reader import TIMES, WordsReader
+from vramplan.cli.reader import NO_SIZE, TIMES, WordsReader
 from vramplan.cli.typed import TypedOption
-from vramplan.errors import UsageError
+from vramplan.errors import InputError, UsageError
+from vramplan.job.given.keyed import size_in
+from vramplan.job.given.spelled import counted
 from vramplan.options.flags import quoted
 
 
@@ -26,12 +29,34 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
     for count in range(len(behind), 0, -1):
         words = (word, *behind[:count])
         gpu = " ".join(words)
-        if WordsReader.names_a_gpu(gpu, behind=is_model_named) or (is_model_named and out_of("gpus", gpu) is not None):
+        if WordsReader.names_a_gpu(gpu, behind=is_model_named) or (is_model_named and _is_out_of(words)):
             return count, gpu
         model = "-".join(words)
         if not is_model_named and shipped_called("models", model) is not None:
             return count, model
+        gpu = _in_other_order(words)
+        if gpu:
+            return count, gpu
     return 0, word
+
+
+def _is_out_of(words: Sequence[str]) -> bool:
+    """Whether words are the name of a device that is not modelled: `M3 Max`, and no instance with more behind it."""
+    return "." not in words[0] and out_of("gpus", " ".join(words)) is not None
+
+
+def _in_other_order(words: Sequence[str]) -> str:
+    """The GPU that words name in another order, or behind its size: `laptop 4080`, `8gb 3070`; else nothing."""
+    size, *rest = words
+    name = " ".join(rest)
+    if size_in(size) is not None and not NO_SIZE.fullmatch(size) and shipped_called("gpus", name) is not None:
+        return f"{name} {size}"
+    if not any(letter.isdigit() for letter in "".join(words)):
+        return ""
+    of_words = named("vramplan.cli.near:of_words")
+    if len(words) > 2 and size_in(words[-1]) is not None and (card := of_words("gpus", words[:-1])) is not None:
+        return f"{card} {words[-1]}"
+    return of_words("gpus", words) or ""
 
 
 def a_gpu_it_seems(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> TypedOption:
@@ -40,7 +65,9 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: Sequence[TypedOption])
     Raises UsageError where it may be something else.
     """
     model = next(str(one.value) for one in found if one.parameter and one.parameter.name == "model")
-    hint = second_word(model, word, reader.words, reader.command.name)
+    hint = second_word(model, word, reader.words, reader.command.name) or named("vramplan.cli.spoken:hint_for")(
+        word, reader
+    )
     gpu = reader.declared.get("--gpu")
     is_named = any(one.parameter is gpu for one in found) or any(
         reader.declared.get(one.partition("=")[0], reader.declared.get(one[:2])) is gpu for one in reader.words
@@ -48,10 +75,48 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: Sequence[TypedOption])
     is_phrase = any(letter.isspace() for letter in word) and not any(letter.isdigit() for letter in word)
     is_name = not is_phrase or out_of("gpus", word) is not None
     if hint is None and gpu is not None and not is_named and is_name:
-        return TypedOption(gpu, "--gpu", word)
+        return TypedOption(gpu, "--gpu", meant_by(reader, "gpus", word))
     raise UsageError(
         f"what is {word!r}?", hint=hint or f"the model is named already; a GPU is given as --gpu {quoted(word)}"
     )
+
+
+def meant_by(reader: WordsReader, kind: Kind, word: str) -> str:
+    """A name, or the only one that it can be where nothing is called so, which is said then."""
+    count, name = counted(word) or (None, word) if kind == "gpus" else (None, word)
+    found = named("vramplan.cli.near:near")(kind, name)
+    if found is None:
+        return word
+    reader.tell(f"there is no {LABELS[kind]} {name!r}, which is read as {found}")
+    return found if count is None else f"{count}x{found}"
+
+
+def a_model(reader: WordsReader, word: str) -> TypedOption:
+    """A word as the model: with those behind it that belong to its name, or the only name that it can be.
+
+    Raises UsageError where a model stands behind it.
+    """
+    behind = reader.behind()
+    for count in range(len(behind), 0, -1):
+        if not any(reader.names_a_gpu(one, behind=True) for one in behind[:count]):
+            whole = "-".join((word, *behind[:count]))
+            if shipped_called("models", whole) is not None:
+                del reader.words[:count]
+                return TypedOption(reader.declared["--model"], "--model", whole)
+    if not is_path(word) and "/" not in word and not reader.names_a_model(word) and _is_unknown(word):
+        if any(reader.names_a_model(one) for one in behind) and "--profiles" not in reader.words:
+            raise UsageError(f"what is {word!r}?", hint=named("vramplan.cli.spoken:hint_for")(word, reader))
+        word = meant_by(reader, "models", word)
+    return TypedOption(reader.declared["--model"], "--model", word)
+
+
+def _is_unknown(word: str) -> bool:
+    """Whether no model is called so, nor is the shape of one in the name."""
+    try:
+        named("vramplan.catalog.models:find_model")(word)
+    except InputError:
+        return True
+    return False
 
 
 def gpus_by_name(reader: WordsReader, one: TypedOption) -> TypedOption:

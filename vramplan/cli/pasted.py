@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 from vramplan.catalog.text import paste
 from vramplan.cli.reader import MAY_BE_PASTED, WordsReader
-from vramplan.cli.typed import TypedOption
+from vramplan.cli.typed import FILE, TypedOption
 from vramplan.errors import UsageError
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*=)(.*)", re.DOTALL)
 _OPTION = re.compile("--[a-z]")
 ESTIMATE = ("accelerate", "estimate-memory")
 GPU = ("-g", "--gpu")
+TRAINERS = ("trl", "axolotl", "llamafactory-cli", "tune", "swift", "litgpt", "composer")
 MODULES, SCRIPTS = ("-m", "--module"), (".py", ".sh")  # what a launcher starts, behind its own options
 
 
@@ -61,6 +62,8 @@ def _starts_a_program(words: Sequence[str]) -> bool:
         return True
     if len(rest) < 2 or MAY_BE_PASTED.fullmatch(rest[0]) is None:
         return False
+    if rest[0] in TRAINERS and not any(one.startswith("--") or FILE.search(one) for one in rest[2:3] or rest[1:2]):
+        return False  # the name of a program alone: `trl sft packing`
     return not rest[1].startswith("-") or any(word in MODULES or word.endswith(SCRIPTS) for word in rest[1:])
 
 

@@ -74,11 +74,14 @@ class WordsReader(OptionReader):
         is_known = self.names_a_gpu(word, behind=True) or (not is_named and self.names_a_model(word))
         if not is_known and self._is_spoken(word):
             return []
-        word = self._whole(word, found) if self.behind() else word
+        if self.behind():
+            word = self._whole(word, found)
+            is_known = is_known or self.names_a_gpu(word, behind=True)
         if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
             return [TypedOption(self.declared["--gpu"], "--gpu", word)]
         rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
-        if rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
+        is_rank = rank is not None and (not word.isdecimal() or int(word) < A_LENGTH)
+        if is_rank and rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
             self.tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
             return [TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank")]
         if is_named and self._is_another_model(word):
@@ -86,13 +89,14 @@ class WordsReader(OptionReader):
         if not is_known and self._counts(word, found):
             return []
         if is_named:
-            seems = named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found)
-            return [] if seems is None else [seems]
-        return [TypedOption(self.declared["--model"], "--model", word)]
+            return [named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found)]
+        if self.names_a_model(word):
+            return [TypedOption(self.declared["--model"], "--model", word)]
+        return [named("vramplan.cli.parted:a_model")(self, word)]
 
     def _is_spoken(self, word: str) -> bool:
         """Whether a word is a technique, or a text of several words: what they stand for is put before the rest."""
-        if re.search(r"\s", word.strip()) and not word.lstrip().startswith(("{", "[")):
+        if re.search(r"\s|\w\(", word.strip()) and not word.lstrip().startswith(("{", "[")):
             inside = named("vramplan.cli.spoken:parts")(self, word)
             self.words = [*inside, *self.words]
             return bool(inside)
@@ -162,7 +166,7 @@ class WordsReader(OptionReader):
         counted = named("vramplan.job.given.spelled:counted")(word)
         name = word.strip() if counted is None else counted[1]
         if behind and (
-            (named("vramplan.job.given.keyed:is_size")(name) and not LETTER.fullmatch(name)) or name.lower() == ALL
+            (named("vramplan.job.given.keyed:is_size")(name) and not NO_SIZE.fullmatch(name)) or name.lower() == ALL
         ):
             return True
         called, rest = named("vramplan.catalog.locate:shipped_called"), name
@@ -179,5 +183,6 @@ TARGET = re.compile(
     r"[a-z]\w*_[a-z]\w*"
 )  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
 TIMES = ("x", "*", "\u00d7")
-LETTER = re.compile(r"\d+(\.\d+)?[kKmMbB]")  # a number of tokens or of parameters, and no size of memory
+A_LENGTH = 512  # the least number that stands alone for a length: no adapter has so large a rank
+NO_SIZE = re.compile(r"[\d.]+[kKmMbB]|.*bits?", re.IGNORECASE)  # tokens, parameters, the bits of a weight
 ALL = "all"  # of compare: each GPU whose rent is published

@@ -13,6 +13,7 @@ from vramplan.cli.typed import DATA, NODES, TypedOption, is_quiet, names_of
 from vramplan.errors import UsageError
 from vramplan.options.words import SPLITS
 
+OF_ALL_NODES = ("--num-processes", "--world-size")  # those of all nodes: accelerate launch, torch.distributed
 OF_REPLICAS = ("--data", "--data-parallel", "--data-parallel-size", "--dp")
 """Names of `--gpus` that nobody takes for the number of all GPUs."""
 
@@ -36,6 +37,8 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
         of_gpu = named("vramplan.job.given.spelled:counted")(gpu.value)
     if gpus is None and per_node is None and of_gpu is None:
         raise UsageError("how many GPUs has a node?", key="--nodes", hint=f"--nodes {nodes} --gpus 8")
+    if gpus is not None and gpus.spelling.lower().replace("_", "-") in OF_ALL_NODES:
+        gpus = _of_one_node(gpus, nodes)
     counts = [(one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None]
     if of_gpu is not None and gpu is not None:
         counts.append((gpu, of_gpu[0]))
@@ -53,13 +56,22 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
     if each > MOST_OF_A_NODE and each % nodes == 0 and not is_quiet(found):
         option = f"--gpus {each // nodes}" if of_gpu is None else f"--gpu {each // nodes}x{of_gpu[1]}"
         say(f"note: {each} GPUs on each of {nodes} nodes, {nodes * each} in all; where {each} are all: {option}")
-    rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not NODES]
+    counting = (DATA, "gpus", "devices_per_node", NODES.name)
+    rest = [one for one in found if one.parameter is None or one.parameter.name not in counting]
     if of_gpu is not None and gpu is not None and named("vramplan.job.given.spelled:instance_of")(gpu.value) is None:
         rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
     option = declared["--gpus"]
     rest.append(TypedOption(option, "--nodes", str(nodes * each // split), "--gpus"))
     rest.append(TypedOption(declared["--devices-per-node"], "--nodes", str(each), "--devices-per-node"))
     return rest
+
+
+def _of_one_node(gpus: TypedOption, nodes: int) -> TypedOption:
+    """A number that counts the processes of all nodes, as accelerate's `--num_processes`, for one of them."""
+    count = _whole(gpus.value, gpus.spelling)
+    if count % nodes:
+        raise UsageError(f"{count} processes are no multiple of {nodes} nodes", key=gpus.spelling)
+    return gpus._replace(value=str(count // nodes))
 
 
 def _whole(text: str | None, option: str) -> int:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from vramplan.catalog.model_names import profile_by
 from vramplan.cli.hints import ALWAYS_SO
 from vramplan.cli.meant import one_setting, option, without_effect
 from vramplan.cli.optioned import YES
-from vramplan.cli.reader import WordsReader
+from vramplan.cli.reader import A_LENGTH, WordsReader
 from vramplan.cli.typed import COMPARING, TypedOption, other_names, shortcuts
 from vramplan.errors import UsageError
 from vramplan.options.option import COUNT, NUMBER, PARAMETERS, WORD, Option
@@ -22,50 +23,118 @@ from vramplan.options.table import has_the_word, parameters
 MOST = 6  # words of one setting: `per device train batch size 4`
 
 FILLERS = frozenset(
-    (
-        *("a", "an", "and", "are", "at", "be", "by", "can", "could", "do", "does", "for", "from", "have", "how", "i"),
-        *(
-            "if",
-            "in",
-            "into",
-            "is",
-            "it",
-            "its",
-            "just",
-            "me",
-            "much",
-            "my",
-            "need",
-            "needed",
-            "of",
-            "on",
-            "one's",
-            "or",
-        ),
-        *("our", "please", "required", "run", "running", "should", "so", "some", "that", "the", "this", "to", "use"),
-        *(
-            "using",
-            "via",
-            "want",
-            "we",
-            "what",
-            "what's",
-            "whats",
-            "when",
-            "will",
-            "with",
-            "would",
-            "you",
-            "your",
-            "per",
-        ),
-        *("each", "only", "possible", "able", "enough", "about", "there", "has", "got", "get", "am", "trying", "try"),
-        *("fit", "fits", "train", "trained", "tune", "tuning", "model", "llm", "memory", "vram", "ram", "gpu", "gpus"),
-        *("machine", "setup", "adapter", "adapters", "technique", "method", "mode", "enabled", "card", "device", "set"),
-    )
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "at",
+        "be",
+        "by",
+        "can",
+        "could",
+        "do",
+        "does",
+        "for",
+        "from",
+        "have",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "just",
+        "me",
+        "much",
+        "my",
+        "need",
+        "needed",
+        "of",
+        "on",
+        "one's",
+        "or",
+        "our",
+        "please",
+        "required",
+        "run",
+        "running",
+        "should",
+        "so",
+        "some",
+        "that",
+        "the",
+        "this",
+        "to",
+        "use",
+        "using",
+        "via",
+        "want",
+        "we",
+        "what",
+        "what's",
+        "whats",
+        "when",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+        "per",
+        "each",
+        "only",
+        "possible",
+        "able",
+        "enough",
+        "about",
+        "there",
+        "has",
+        "got",
+        "get",
+        "am",
+        "trying",
+        "try",
+        "fit",
+        "fits",
+        "train",
+        "trained",
+        "tune",
+        "tuning",
+        "model",
+        "llm",
+        "memory",
+        "vram",
+        "ram",
+        "gpu",
+        "gpus",
+        "machine",
+        "setup",
+        "done",
+        "make",
+        "work",
+        "works",
+        "job",
+        "also",
+        "still",
+        "then",
+        "but",
+        "not-sure",
+        "adapter",
+        "adapters",
+        "technique",
+        "method",
+        "mode",
+        "enabled",
+        "card",
+        "device",
+        "set",
+    ]
 )
 """Words of a sentence that say nothing of a run."""
 
+JOINS = ("and", "or")
 DIGITS = {"single": "1", "one": "1", "dual": "2", "two": "2", "three": "3", "four": "4", "quad": "4", "eight": "8"}
 """Numbers of GPUs in letters."""
 
@@ -91,6 +160,7 @@ COUNTED = {
     "--rank": ("lora-rank", "lora-r", "ranks"),
 }
 """What people say beside a number, by the option that takes it, where that is no name of the option."""
+BEFORE = ("--seq", "--gpus", "--nodes", "--epochs", "--samples")  # what follows its number: 8 gpus
 OF_UNIT = {unit: name for name, units in COUNTED.items() for unit in units}
 
 PHRASES = {
@@ -114,6 +184,7 @@ OF_PHRASE = {phrase: list(words) for words, phrases in PHRASES.items() for phras
 UNCLEAR = {
     "deepspeed": "--zero 2 or --zero 3 shares the states; --runtime deepspeed is the loop of DeepSpeed itself",
     "offload": "--offload optimizer,gradients or parameters,gradients,optimizer",
+    "nvlink": "leave NVLink out: how a GPU is linked is link_bandwidth in its profile, and of another one in its file",
     "quantized": "--qlora, or --quantization nf4, int8 or gptq-int4",
     "checkpoint": "--checkpointing full recomputes activations",
 }
@@ -130,7 +201,6 @@ _GLUED = re.compile(
 )
 _BITS = re.compile(r"(?<=\d)-bits?\b")
 TIES = ("=", ":", "is", "of", "to", "at")
-A_LENGTH = 512  # the least number that stands alone and is a length
 OF_A_RUN = re.compile(r".*[mMbB]|\d{7,}")  # tokens of a run, not of a sequence
 
 
@@ -138,6 +208,9 @@ def parts(reader: WordsReader, word: str) -> list[str]:
     """The words of a text in quotes that is no name by itself; none where nothing in it is understood."""
     found = [one for one in (part.strip(",;?!\"'") for part in re.sub(r"(?<=\S)\(", " (", word).split()) if one]
     found = [one.removesuffix(".") for one in found]
+    whole = "-".join(found)
+    if profile_by(whole) is not None and not any(reader.names_a_gpu(one, behind=True) for one in found[1:]):
+        return [whole]
     known = any(
         reader.names_a_model(one)
         or reader.names_a_gpu(one, behind=False)
@@ -155,10 +228,15 @@ def technique(reader: WordsReader, word: str) -> list[str] | None:
     """
     words = [word, *reader.behind()]
     for count in range(len(words), 0, -1):
-        found = _switch(_phrase(words[:count]), reader) or _valued(words[:count], reader)
-        if found is not None:
-            return _taken(reader, words[:count], found)
-    return None
+        found = _switch(_phrase(words[:count]), reader)
+        if found is None:
+            found = _valued(words[:count], reader)
+        if found is None:
+            continue
+        counted = _amount(words, reader)
+        return _taken(reader, words[:count], found) if counted is None or counted[0] <= count else None
+    small = word.lower()
+    return [DIGITS[small]] if small in DIGITS and len(words) > 1 else None
 
 
 def amount(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list[str] | None:
@@ -177,6 +255,9 @@ def filler(reader: WordsReader, word: str) -> bool:
     hint = UNCLEAR.get(small)
     if hint is not None:
         raise UsageError(f"what is {word!r}?", hint=hint)
+    behind = reader.behind()[:1]
+    if small in JOINS and behind and (reader.names_a_model(behind[0]) or reader.names_a_gpu(behind[0], behind=False)):
+        return False  # two that may be compared
     return small in FILLERS or not small.strip("+&-/.,")
 
 
@@ -319,7 +400,8 @@ def _numbered(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
         assigned = re.fullmatch(r"([A-Za-z][\w-]*)[=:](\d\S*)", last)
         if assigned is not None and _NUMBER.fullmatch(assigned[2]):
             yield end + 1, _phrase([*first, assigned[1]]), assigned[2]
-        if _NUMBER.fullmatch(words[0]):
+        is_next = end + 1 < len(words) and _NUMBER.fullmatch(words[end + 1]) is not None  # 224 bs 8: a batch of 8
+        if _NUMBER.fullmatch(words[0]) and not (is_next and OF_UNIT.get(_phrase(words[1 : end + 1])) not in BEFORE):
             yield end + 1, _phrase(words[1 : end + 1]), words[0]
     if glued is not None:
         name, number = (glued[1], glued[2]) if glued[1] else (glued[4], glued[3])

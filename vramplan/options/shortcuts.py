@@ -78,7 +78,13 @@ SHORTCUTS = (
     _switch(
         (
             *("--gradient-checkpointing", "--grad-checkpointing", "--use-gradient-checkpointing", "--grad-ckpt"),
-            *("--gc", "--remat"),
+            *(
+                "--gc",
+                "--remat",
+                "--enable-activation-checkpointing",
+                "--grad-chckpt",
+                "--enable-gradient-checkpointing",
+            ),
         ),
         ("--checkpointing", "full"),
         CHECKPOINTING,
@@ -131,6 +137,16 @@ SHORTCUTS = (
         r"|cpo|simpo|grpo|causal[-_]?lm|text[-_]generation|token[-_]classification|ner|qa|question[-_]answering|regression",
     ),
     Shortcut(
+        ("--stage",),
+        ("--loss", "{}"),
+        "The loss of a stage of LLaMA-Factory: --stage dpo is --loss dpo.",
+        MODEL,
+        metavar="STAGE",
+        value=r"sft|pt|rm|reward|dpo|kto|orpo|simpo|grpo",
+        unless="sft|pt",
+        is_weak=True,
+    ),
+    Shortcut(
         ("--num-labels", "--num-classes", "--n-classes"),
         ("--loss", "classification"),
         "A number of classes: same as --loss classification, whatever the number.",
@@ -167,7 +183,7 @@ SHORTCUTS = (
         for stage in (1, 2, 3)
     ),
     Shortcut(
-        (NODES, "--num-nodes", "--nnodes"),
+        (NODES, "--num-nodes", "--nnodes", "--num-machines"),
         (),
         "Nodes; --gpus are then those of one node. --nodes 2 --gpus 8 is 16 GPUs.",
         DEVICES,

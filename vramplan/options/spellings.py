@@ -337,7 +337,7 @@ SHARDINGS = {
         for stage in (1, 2, 3)
         for spelling in (
             *(f"zero-{stage}", f"stage{stage}", f"stage-{stage}", f"zero-stage-{stage}", f"deepspeed-{stage}"),
-            *(f"deepspeed-zero{stage}", f"deepspeed-zero-{stage}", f"deepspeed-stage-{stage}"),
+            *(f"z{stage}", f"deepspeed-zero{stage}", f"deepspeed-zero-{stage}", f"deepspeed-stage-{stage}"),
         )
     },
     **{
@@ -348,9 +348,13 @@ SHARDINGS = {
             about="offload",
         )
         for stage, what in ((2, "optimizer,gradients"), (3, "parameters,gradients,optimizer"))
-        for begin in ("zero", "zero-", "stage", "stage-")
+        for begin in ("zero", "zero-", "stage", "stage-", "zero-stage-", "deepspeed-zero", "deepspeed-zero-", "z")
         for end in ("-offload", "+offload", "-offloading", "-cpu-offload")
     },
+    **dict.fromkeys(
+        ("fsdp-offload", "fsdp-cpu-offload", "fsdp+offload", "full-shard-offload"),
+        SpellingMeaning("fsdp", (("offload", "parameters,gradients,optimizer"),)),
+    ),
     "fsdp1": SpellingMeaning("fsdp", (("parallel.fsdp_version", "1"),)),
     "fsdp2": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
     "fully-shard": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),

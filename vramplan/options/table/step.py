@@ -113,6 +113,7 @@ NUMBER_ROWS = (
         FLAG,
         "Run the optimizer step inside backward and free each gradient at once.",
         default=False,
+        also=("--optimizer-in-bwd",),
         note="[How](#around-the-step).",
         section=NUMBERS,
     ),
