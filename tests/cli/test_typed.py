@@ -300,7 +300,6 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "M3", "Max"), "Apple's GPUs are not modelled"),
         (("gpt2", "M2 Ultra 192GB"), "Apple's GPUs are not modelled"),
         (("gpt2", "3060", "24GB"), "what is '24GB'?"),
-        (("gpt2", "a100", "2x"), "how many GPUs there are is --gpus 2"),
         (("gpt2", "a100", "h100"), "vramplan compare -m gpt2 -g G,h100"),
         ((*PLAIN, "--set", "micro_batch_size=4"), "an option replaces what a file says"),
         (("-g", "3060", "--qlora"), "`vramplan compare -m A,B,C -g G` says which of several fit"),

@@ -53,6 +53,7 @@ _CLOUDS = (
     r"|google[\s-]?cloud|gcp|gce|aws|ec2|azure|oci|oracle|scaleway|ovh(?:cloud)?|databricks"
 )
 _BEFORE = re.compile(rf"\s*(?:{_MAKERS}|{_CLOUDS})[\s_:-]+(?=\S)", re.IGNORECASE)
+_SEVERAL = re.compile(r"(?<=[\dgti])(?:'s|s|\u2019s)$", re.IGNORECASE)  # `3090s`: no name ends so but the V100S
 _BEHIND = re.compile(r"(?<=\S)[\s_-]+(?:gpus?|cards?|(?:of\s+)?v?ram|(?:gpu\s+)?memory)\s*$", re.IGNORECASE)
 
 
@@ -63,6 +64,8 @@ def names_in(text: str) -> Iterator[str]:
     while (found := _BEFORE.match(rest) or _BEHIND.search(rest)) is not None:
         rest = rest[: found.start()] + rest[found.end() :]
         yield rest
+    if _SEVERAL.search(rest) is not None:
+        yield _SEVERAL.sub("", rest)
 
 
 # the size of a card behind its name, or inside it as in `H100 80GB PCIe`

@@ -84,7 +84,7 @@ def one_setting(name: str, command: Any) -> tuple[str, str] | None:
     None where it may mean several things, or needs a value.
     """
     word, declared = name.lstrip("-"), {one for parameter in command.params for one in parameter.opts}
-    if command.name == "scale" and word in FIRST_ROW:
+    if (command.name == "scale" and word in FIRST_ROW) or word in NO_EFFECT:
         return None
     for meant, words in OPTIONS.items():
         if word in words:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from vramplan.catalog.locate import LABELS, Kind, is_path, shipped_called
 from vramplan.catalog.scope import out_of
 from vramplan.cli import named
 from vramplan.cli.meant import second_word
-from vramplan.cli.reader import NO_SIZE, TIMES, WordsReader
+from vramplan.cli.reader import A_LENGTH, NO_SIZE, TIMES, WordsReader
 from vramplan.cli.typed import TypedOption
 from vramplan.errors import InputError, UsageError
 from vramplan.job.given.keyed import size_in
@@ -20,7 +21,8 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
     """How many of the words behind belong to the name that begins with the word, and that name."""
     if not is_model_named and shipped_called("models", word) is not None:  # no GPU's name begins with a model's
         return 0, word
-    if word.isdecimal() and shipped_called("gpus", word) is None:  # `8 h100`, `8 x h100`
+    if word.isdecimal() and shipped_called("gpus", word) is None:
+        _refuse_a_length(word, behind)  # `8 h100`, `8 x h100`
         start = int(behind[:1] != [] and behind[0].lower() in TIMES)
         for count in range(len(behind), start, -1):
             gpu = " ".join(behind[start:count])
@@ -38,6 +40,19 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
         if gpu:
             return count, gpu
     return 0, word
+
+
+def _refuse_a_length(word: str, behind: Sequence[str]) -> None:
+    """Raise UsageError for a number before a GPU that is rather a length than a number of GPUs: `4096 h100`."""
+    is_counted = behind[:1] != [] and behind[0].lower() in TIMES
+    number = int(word) if len(word) < MOST_DIGITS else 0
+    if is_counted or number < A_LENGTH or not WordsReader.names_a_gpu(behind[0] if behind else "", behind=False):
+        return
+    hint = f"{word}x{behind[0]} counts GPUs, and --seq {word} is the length of a sequence"
+    raise UsageError(f"what is {word!r}?", hint=hint)
+
+
+MOST_DIGITS = 9  # of a number of GPUs
 
 
 def _is_out_of(words: Sequence[str]) -> bool:
@@ -59,12 +74,16 @@ def _in_other_order(words: Sequence[str]) -> str:
     return of_words("gpus", words) or ""
 
 
-def a_gpu_it_seems(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> TypedOption:
+def a_gpu_it_seems(reader: WordsReader, word: str, found: list[TypedOption]) -> TypedOption | None:
     """A second word that no GPU is called, as the GPU that it can only be: who reads it says what is near.
 
-    Raises UsageError where it may be something else.
+    None where it belongs to the name of the model, which has it then. Raises UsageError where it may be something else.
     """
-    model = next(str(one.value) for one in found if one.parameter and one.parameter.name == "model")
+    named_so = next(one for one in found if one.parameter and one.parameter.name == "model")
+    model = str(named_so.value)
+    if named("vramplan.catalog.model_names:profile_by")(f"{model}-{word}") is not None:
+        found[found.index(named_so)] = named_so._replace(value=f"{model}-{word}")
+        return None
     hint = second_word(model, word, reader.words, reader.command.name) or named("vramplan.cli.spoken:hint_for")(
         word, reader
     )
@@ -104,10 +123,17 @@ def a_model(reader: WordsReader, word: str) -> TypedOption:
                 del reader.words[:count]
                 return TypedOption(reader.declared["--model"], "--model", whole)
     if not is_path(word) and "/" not in word and not reader.names_a_model(word) and _is_unknown(word):
-        if any(reader.names_a_model(one) for one in behind) and "--profiles" not in reader.words:
+        if _begins_a_model(reader, reader.words) and "--profiles" not in reader.words:
             raise UsageError(f"what is {word!r}?", hint=named("vramplan.cli.spoken:hint_for")(word, reader))
         word = meant_by(reader, "models", word)
     return TypedOption(reader.declared["--model"], "--model", word)
+
+
+def _begins_a_model(reader: WordsReader, words: Sequence[str]) -> bool:
+    """Whether the name of a model stands somewhere in the words, in one of them or in several."""
+    plain = list(takewhile(lambda one: not one.startswith("-"), words))
+    names = ("-".join(plain[at : at + count]) for at in range(len(plain)) for count in (1, 2, 3))
+    return any(reader.names_a_model(one) for one in names)
 
 
 def _is_unknown(word: str) -> bool:

@@ -58,7 +58,7 @@ class WordsReader(OptionReader):
             else:
                 found.append(TypedOption(None, word, None))
         if self.read_so:
-            self.tell(f"{', '.join(self.read_so)}")
+            self.tell(", ".join(self.read_so))
         if self.idle:
             *most, last = self.idle
             said = f"{', '.join(most)} and {last} change" if most else f"{last} changes"
@@ -69,9 +69,11 @@ class WordsReader(OptionReader):
         """What a word beside the options is: a technique or a number with what it counts, the GPU, the model."""
         given = {one.parameter.name for one in found if one.parameter is not None}
         is_named = "model" in given
+        word = word.rstrip(",;") or word
         if is_named and word.lower() in PLACES and self.behind():
             return []
-        is_known = self.names_a_gpu(word, behind=True) or (not is_named and self.names_a_model(word))
+        is_gpu = word.lower() != ALL and self.names_a_gpu(word, behind=True)
+        is_known = is_gpu or (not is_named and self.names_a_model(word))
         if not is_known and self._is_spoken(word):
             return []
         if self.behind():
@@ -89,7 +91,8 @@ class WordsReader(OptionReader):
         if not is_known and self._counts(word, found):
             return []
         if is_named:
-            return [named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found)]
+            seems = named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found)
+            return [] if seems is None else [seems]
         if self.names_a_model(word):
             return [TypedOption(self.declared["--model"], "--model", word)]
         return [named("vramplan.cli.parted:a_model")(self, word)]
@@ -137,7 +140,7 @@ class WordsReader(OptionReader):
         called = named("vramplan.catalog.locate:shipped_called")
         if not behind and called("models", word) is not None:
             return False
-        return all(self.names_a_gpu(one, behind=behind) for one in word.split(","))
+        return all(self.names_a_gpu(one, behind=behind or SIZE.match(one) is not None) for one in word.split(","))
 
     def behind(self) -> list[str]:
         """The next words that are no options, of which a name may have been made."""
@@ -183,6 +186,7 @@ TARGET = re.compile(
     r"[a-z]\w*_[a-z]\w*"
 )  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
 TIMES = ("x", "*", "\u00d7")
+SIZE = re.compile(r"\d+(\.\d+)?\s*gi?b?\b", re.IGNORECASE)  # of memory, which no model is called
 A_LENGTH = 512  # the least number that stands alone for a length: no adapter has so large a rank
 NO_SIZE = re.compile(r"[\d.]+[kKmMbB]|.*bits?", re.IGNORECASE)  # tokens, parameters, the bits of a weight
 ALL = "all"  # of compare: each GPU whose rent is published

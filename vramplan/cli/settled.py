@@ -13,8 +13,32 @@ from vramplan.errors import UsageError
 
 def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options with what they imply, each once. Raises UsageError."""
-    found = refined(found)
+    found = _on_a_device(refined(found), command)
     return _once(_decided(found + _implied(found, command)), command)
+
+
+OFFLOADED = {
+    "offload_optimizer_device": ("optimizer", "gradients"),
+    "offload_parameters_device": ("parameters",),
+}
+"""What a device of DeepSpeed's is for: vramplan/configs/programs/deepspeed.py reads its files so."""
+
+
+def _on_a_device(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """The options, where a device for states says that they are offloaded, as `accelerate launch` has it."""
+    given = {one.parameter.name: one for one in found if one.parameter is not None}
+    devices = [one for name, one in given.items() if name in OFFLOADED]
+    if not devices or given.keys() & {"offload", "job", "config"}:
+        return found
+    found = [one for one in found if one not in devices or not _is_none(one)]
+    parts = [part for one in devices if not _is_none(one) for part in OFFLOADED[one.parameter.name]]
+    if not parts:
+        return found
+    return [*found, TypedOption(names_of(command)["--offload"], devices[0].spelling, ",".join(parts), "--offload")]
+
+
+def _is_none(one: TypedOption) -> bool:
+    return str(one.value).lower() == "none"
 
 
 def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:

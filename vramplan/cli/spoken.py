@@ -16,9 +16,10 @@ from vramplan.cli.optioned import YES
 from vramplan.cli.reader import A_LENGTH, WordsReader
 from vramplan.cli.typed import COMPARING, TypedOption, other_names, shortcuts
 from vramplan.errors import UsageError
-from vramplan.options.option import COUNT, NUMBER, PARAMETERS, WORD, Option
+from vramplan.options.option import COUNT, NUMBER, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, meaning
 from vramplan.options.table import has_the_word, parameters
+from vramplan.options.words import PRECISIONS
 
 MOST = 6  # words of one setting: `per device train batch size 4`
 
@@ -30,9 +31,9 @@ FILLERS = frozenset(
         *("that", "the", "this", "to", "use", "using", "via", "want", "we", "what", "what's", "whats"),
         *("when", "will", "with", "would", "you", "your", "per", "each", "only", "possible", "able"),
         *("enough", "about", "there", "has", "got", "get", "am", "trying", "try", "fit", "fits", "train"),
-        *("trained", "tune", "tuning", "model", "llm", "memory", "vram", "ram", "gpu", "gpus", "machine"),
+        *("trained", "tune", "tuning", "model", "llm", "memory", "vram", "gpu", "gpus", "machine"),
         *("setup", "done", "make", "work", "works", "job", "also", "still", "then", "but", "not-sure"),
-        *("adapter", "adapters", "technique", "method", "mode", "enabled", "card", "device", "set"),
+        *("adapter", "adapters", "technique", "method", "type", "mode", "enabled", "card", "device", "set"),
     )
 )
 """Words of a sentence that say nothing of a run."""
@@ -73,10 +74,12 @@ PHRASES = {
         *("maximum-context-length", "maximum-sequence-length", "largest-context", "max-ctx", "biggest-context"),
     ),
     ("--max", "micro-batch"): (
+        *("what-batch-size", "which-batch-size", "what-batch", "how-big-a-batch", "how-large-a-batch"),
         *("biggest-batch", "biggest-batch-size", "largest-batch-size", "maximum-batch-size", "maximum-batch"),
         *("max-micro-batch-size", "largest-micro-batch"),
     ),
     ("--gpus", "auto"): ("how-many-cards", "number-of-gpus", "minimum-gpus", "minimum-number-of-gpus"),
+    ("--targets", "all-linear"): ("all-linear", "all-linear-layers", "all-linear-modules", "every-linear-layer"),
     ("--precision", "amp"): ("mixed-precision", "automatic-mixed-precision"),
     ("--precision", "fp32"): ("full-precision", "single-precision"),
     ("--checkpointing=true",): ("checkpointing", "activation-checkpointing", "recomputation", "gradient-checkpoint"),
@@ -102,6 +105,8 @@ _NUMBER = re.compile(r"\d+(?:[.,_]\d+)*[kKmMbB]?")
 _GLUED = re.compile(
     r"([a-z][a-z_-]*?)[-_:=]?(\d+(?:[.,_]\d+)*k?)|(\d+(?:[.,_]\d+)*k?)[-_]?([a-z][a-z_-]+)", re.IGNORECASE
 )
+UNSAID = ("model", "max", "x")  # which no value is
+_LAYERS = re.compile(r"all-linear|[a-z]+_\w+(?:,[a-z]+_\w+)*")  # what an adapter goes to
 _BITS = re.compile(r"(?<=\d)-bits?\b")
 TIES = ("=", ":", "is", "of", "to", "at")
 OF_A_RUN = re.compile(r".*[mMbB]|\d{7,}")  # tokens of a run, not of a sequence
@@ -109,7 +114,7 @@ OF_A_RUN = re.compile(r".*[mMbB]|\d{7,}")  # tokens of a run, not of a sequence
 
 def parts(reader: WordsReader, word: str) -> list[str]:
     """The words of a text in quotes that is no name by itself; none where nothing in it is understood."""
-    found = [one for one in (part.strip(",;?!\"'") for part in re.sub(r"(?<=\S)\(", " (", word).split()) if one]
+    found = [one for one in (part.strip(",;:?!()\"'") for part in re.sub(r"(?<=\S)\(", " (", word).split()) if one]
     found = [one.removesuffix(".") for one in found]
     whole = "-".join(found)
     if profile_by(whole) is not None and not any(reader.names_a_gpu(one, behind=True) for one in found[1:]):
@@ -137,7 +142,8 @@ def technique(reader: WordsReader, word: str) -> list[str] | None:
         if found is None:
             continue
         counted = _amount(words, reader)
-        return _taken(reader, words[:count], found) if counted is None or counted[0] <= count else None
+        is_alone = counted is None or counted[0] <= count or _amount(words[count:], reader) is not None
+        return _taken(reader, words[:count], found) if is_alone else None
     small = word.lower()
     return [DIGITS[small]] if small in DIGITS and len(words) > 1 else None
 
@@ -161,7 +167,9 @@ def filler(reader: WordsReader, word: str) -> bool:
     behind = reader.behind()[:1]
     if small in JOINS and behind and (reader.names_a_model(behind[0]) or reader.names_a_gpu(behind[0], behind=False)):
         return False  # two that may be compared
-    return small in FILLERS or not small.strip("+&-/.,")
+    if small in ("vs", "vs.", "versus", "against"):
+        return reader.command.name in COMPARING
+    return small in FILLERS or not small.strip("+&-/.,|@;:()")
 
 
 def hint_for(word: str, reader: WordsReader) -> str | None:
@@ -172,9 +180,10 @@ def hint_for(word: str, reader: WordsReader) -> str | None:
 
 def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[str]:
     del reader.words[: len(words) - 1]
-    said = " ".join(words)
-    if found and found[0].lstrip("-") != said.lower():
-        reader.read_so.append(f"{said!r} as {' '.join(found).removesuffix('=true')}")
+    meant = " ".join(found).removesuffix("=true")
+    if found and meant.lstrip("-") != _phrase(words):
+        is_read = "" if reader.read_so else "is read "
+        reader.read_so.append(f"{' '.join(words)!r} {is_read}as {meant}")
     return found
 
 
@@ -182,12 +191,19 @@ def _phrase(words: Sequence[str]) -> str:
     """Words as the name of an option has them."""
     plain = re.sub(r"[\s_]+", "-", "-".join(words).lower()).strip("-,;?!")
     plain = re.sub(r"^without-", "no-", plain)
+    plain = re.sub(r"^ds-", "deepspeed-", re.sub(r"\bz(?=[123]\b)", "zero", plain))
     return _BITS.sub("bit", plain)
 
 
 def _switch(phrase: str, reader: WordsReader) -> list[str] | None:
     """The setting that a phrase is by itself; [] for what is planned anyway."""
-    if phrase in NEVER or phrase.isdecimal() or phrase in UNCLEAR or len(phrase) < 2:
+    if (
+        (phrase in NEVER)
+        or (phrase.startswith("fsdp-") and phrase in PRECISIONS)
+        or phrase.isdecimal()
+        or phrase in UNCLEAR
+        or len(phrase) < 2
+    ):
         return None
     if "," in phrase:
         return _several(phrase, reader)
@@ -208,10 +224,25 @@ def _switch(phrase: str, reader: WordsReader) -> list[str] | None:
     if phrase in ALWAYS_SO:
         return []
     row = has_the_word(phrase)
+    if row is None and "-" in phrase:
+        return _in_other_order(phrase, reader)
     if row is None or row.kind != WORD or row.option not in reader.declared:
         return None
     found = meaning(phrase, row.words, row.spellings)
     return None if found is not None and found.word == NULL else [row.option, phrase]
+
+
+def _in_other_order(phrase: str, reader: WordsReader) -> list[str] | None:
+    """The one value that has the words of a phrase in another order: `8bit paged adamw` is adamw-8bit-paged."""
+    wanted = sorted(phrase.split("-"))
+    rows = [row for row in parameters().values() if row.kind == WORD and row.option in reader.declared]
+    found = {
+        (row.option, row.spellings[one].word if one in row.spellings else one)
+        for row in rows
+        for one in (*row.words, *row.spellings)
+        if sorted(one.split("-")) == wanted
+    }
+    return list(found.pop()) if len(found) == 1 else None
 
 
 def _several(phrase: str, reader: WordsReader) -> list[str] | None:
@@ -230,7 +261,9 @@ def _valued(words: Sequence[str], reader: WordsReader) -> list[str] | None:
         for name, value in ((words[at:], words[:at]), (words[:at], words[at:])):
             row = _row(_phrase(name), reader)
             text = _phrase(value)
-            if row is None or row.kind != WORD or not row.words or text in NEVER:
+            if row is not None and row.kind == TEXTS and _LAYERS.fullmatch(value[0]) and len(value) == 1:
+                return [row.option, value[0]]
+            if row is None or row.kind != WORD or not row.words or text in UNSAID:
                 continue
             if text in row.words or meaning(text, row.words, row.spellings) is not None:
                 return [row.option, text]
@@ -239,9 +272,9 @@ def _valued(words: Sequence[str], reader: WordsReader) -> list[str] | None:
 
 def _row(name: str, reader: WordsReader) -> Option | None:
     """The row of the table whose option has a name."""
-    option = f"--{name}"
-    own = option if option in reader.declared else other_names(reader.command).get(option)
-    return None if own is None else parameters().get(reader.declared[own].name)
+    others = other_names(reader.command)
+    own = next((one for one in (f"--{name}", f"--{name}s") if one in reader.declared or one in others), None)
+    return None if own is None else parameters().get(reader.declared[others.get(own, own)].name)
 
 
 def _counts(name: str, value: str, reader: WordsReader) -> list[str] | None:
@@ -253,6 +286,9 @@ def _counts(name: str, value: str, reader: WordsReader) -> list[str] | None:
     if unit is not None:
         known = unit in reader.declared or unit in shortcuts(reader.command)
         return [unit, value] if known else None
+    own = other_names(reader.command).get(f"--{plain}", f"--{plain}")
+    if own in reader.declared and not reader.declared[own].is_flag and reader.declared[own].name not in parameters():
+        return [own, value] if len(plain) > 1 and own not in ("--max", "--print", "--job", "--config") else None
     row = _row(plain, reader)
     if row is not None and row.kind in (COUNT, NUMBER, PARAMETERS):
         return [row.option, value]
@@ -274,6 +310,9 @@ def _amount(words: Sequence[str], reader: WordsReader) -> tuple[int, list[str]] 
         assigned = _assigned(_phrase([name]), value, reader)
         if assigned is not None:
             return 1, assigned
+    times = re.fullmatch(r"([1-9]\d{0,4})[xX\u00d7]|[xX\u00d7]([1-9]\d{0,4})", words[0])
+    if times is not None and "--gpus" in reader.declared:
+        return 1, ["--gpus", times[1] or times[2]]
     return _a_length(words[0], reader)
 
 
@@ -284,6 +323,8 @@ def _assigned(name: str, value: str, reader: WordsReader) -> list[str] | None:
         return [f"{row.option}={value}"]
     if f"--{name}" in shortcuts(reader.command):
         return [f"--{name}={value}"]
+    if name in FILLERS:
+        return _switch(_phrase([value]), reader)
     if without_effect(f"--{name}", value) is not None:
         return [f"--{name}", value]
     setting = one_setting(f"--{name}", reader.command)

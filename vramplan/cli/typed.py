@@ -142,6 +142,15 @@ def is_file(word: str) -> bool:
     return FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
 
 
-SETTLED = ("adapter", "rank", "alpha", "adapter_dropout", "targets", "quantization")  # what may imply an adapter
+SETTLED = (
+    "offload_optimizer_device",
+    "offload_parameters_device",
+    "adapter",
+    "rank",
+    "alpha",
+    "adapter_dropout",
+    "targets",
+    "quantization",
+)  # what may imply an adapter
 COMPARING = ("compare", "plan")
 """Commands that take a list for any option of a job."""

@@ -355,8 +355,11 @@ SHARDINGS = {
         ("fsdp-offload", "fsdp-cpu-offload", "fsdp+offload", "full-shard-offload"),
         SpellingMeaning("fsdp", (("offload", "parameters,gradients,optimizer"),)),
     ),
-    "fsdp1": SpellingMeaning("fsdp", (("parallel.fsdp_version", "1"),)),
-    "fsdp2": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
+    **{
+        spelling: SpellingMeaning("fsdp", (("parallel.fsdp_version", version),))
+        for version in ("1", "2")
+        for spelling in (f"fsdp{version}", f"fsdp-{version}", f"fsdp-v{version}", f"fsdpv{version}")
+    },
     "fully-shard": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
     **_all("fsdp", "full-shard", "full", "fsdp-full-shard"),
     **_all("fsdp-grad-op", "shard-grad-op", "grad-op"),

@@ -79,7 +79,7 @@ RUN_ROWS = (
         maximum=MAX_RATE,
         zero="0 epochs train nothing",
         usual="1",
-        also=("--num-train-epochs", "--num-epochs"),
+        also=("--num-train-epochs", "--num-epochs", "--max-epochs"),
         section=RUN,
     ),
     Option(

@@ -155,6 +155,8 @@ BATCH_ROWS = (
             "--per-gpu-batch-size",
             "--per-gpu-train-batch-size",
             "--device-batch-size",
+            "--per-device-bs",
+            "--per-gpu-bs",
             "--batch-size-per-device",
             "--batch-size-per-gpu",
             "--batch-per-gpu",
