@@ -17,6 +17,7 @@ from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.errors import UsageError
 from vramplan.options.flags import quoted
 from vramplan.options.option import COUNT, WORD, Option
+from vramplan.options.shortcuts import FORMATS
 from vramplan.options.spellings import OTHER_RUNTIMES, bare
 from vramplan.options.table import TABLE, has_the_word, parameters
 
@@ -98,6 +99,17 @@ def one_setting(name: str, command: Any) -> tuple[str, str] | None:
     if len(found) != 1 or not found[0].everyday or found[0].kind != WORD:
         return None
     return found[0].option, bare(word)
+
+
+def without_value(parameter: Any, spelling: str) -> str:
+    """The error for an option without its value, with the values that there are."""
+    row = parameters().get(parameter.name)
+    known = getattr(row, "words", ()) if row is not None else ()
+    hint = f" ({', '.join(known)})" if known else ""
+    as_format = FORMATS.get(spelling)
+    if as_format is not None:  # of a command that writes a file of it
+        hint = f" ({' '.join(as_format)} prints it)"
+    return f"Option {spelling!r} requires an argument{hint}."
 
 
 def without_effect(name: str, behind: str | None) -> tuple[str, bool] | None:

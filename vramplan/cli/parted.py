@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 
+from vramplan.catalog.fields import shown
 from vramplan.catalog.locate import LABELS, Kind, is_path, shipped_called
 from vramplan.catalog.scope import out_of
 from vramplan.cli import named
@@ -52,6 +54,9 @@ def _refuse_a_length(word: str, behind: Sequence[str]) -> None:
     raise UsageError(f"what is {word!r}?", hint=hint)
 
 
+VARIANT = re.compile(r"instruct|chat|it|base|hf|pt|sft|thinking|v\d(\.\d)?", re.IGNORECASE)
+"""What stands behind the name of a model for another training of it."""
+
 MOST_DIGITS = 9  # of a number of GPUs
 
 
@@ -81,12 +86,12 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: list[TypedOption]) -> 
     """
     named_so = next(one for one in found if one.parameter and one.parameter.name == "model")
     model = str(named_so.value)
-    if named("vramplan.catalog.model_names:profile_by")(f"{model}-{word}") is not None:
+    if VARIANT.fullmatch(word) and named("vramplan.catalog.model_names:profile_by")(f"{model}-{word}") is not None:
         found[found.index(named_so)] = named_so._replace(value=f"{model}-{word}")
         return None
-    hint = second_word(model, word, reader.words, reader.command.name) or named("vramplan.cli.spoken:hint_for")(
-        word, reader
-    )
+    spoken = named("vramplan.cli.spoken:hint_for")(word, reader, is_all_named=is_all_named(reader, found))
+    hint = second_word(model, word, reader.words, reader.command.name)
+    hint = spoken if hint is None or (spoken or "").startswith("did you mean") else hint
     gpu = reader.declared.get("--gpu")
     is_named = any(one.parameter is gpu for one in found) or any(
         reader.declared.get(one.partition("=")[0], reader.declared.get(one[:2])) is gpu for one in reader.words
@@ -96,8 +101,14 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: list[TypedOption]) -> 
     if hint is None and gpu is not None and not is_named and is_name:
         return TypedOption(gpu, "--gpu", meant_by(reader, "gpus", word))
     raise UsageError(
-        f"what is {word!r}?", hint=hint or f"the model is named already; a GPU is given as --gpu {quoted(word)}"
+        f"what is {shown(word)}?", hint=hint or f"the model is named already; a GPU is given as --gpu {quoted(word)}"
     )
+
+
+def is_all_named(reader: WordsReader, found: Sequence[TypedOption]) -> bool:
+    """Whether the GPU is named beside the model, so that another word is neither."""
+    gpu = reader.declared.get("--gpu")
+    return gpu is None or any(one.parameter is gpu for one in found)
 
 
 def meant_by(reader: WordsReader, kind: Kind, word: str) -> str:
@@ -124,7 +135,7 @@ def a_model(reader: WordsReader, word: str) -> TypedOption:
                 return TypedOption(reader.declared["--model"], "--model", whole)
     if not is_path(word) and "/" not in word and not reader.names_a_model(word) and _is_unknown(word):
         if _begins_a_model(reader, reader.words) and "--profiles" not in reader.words:
-            raise UsageError(f"what is {word!r}?", hint=named("vramplan.cli.spoken:hint_for")(word, reader))
+            raise UsageError(f"what is {shown(word)}?", hint=named("vramplan.cli.spoken:hint_for")(word, reader))
         word = meant_by(reader, "models", word)
     return TypedOption(reader.declared["--model"], "--model", word)
 

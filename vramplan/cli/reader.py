@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import takewhile
-from typing import Any
 
 from vramplan.cli import named
-from vramplan.cli.optioned import OptionReader
-from vramplan.cli.typed import COMPARING, STDIN, TypedOption, is_file
+from vramplan.cli.typed import COMPARING, STDIN, OptionReader, TypedOption, is_file
 from vramplan.errors import UsageError
 
 MAY_BE_PASTED = re.compile(
@@ -22,17 +18,17 @@ MAY_BE_PASTED = re.compile(
 class WordsReader(OptionReader):
     """Those of a whole command line: options, and the words beside them."""
 
-    def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
-        super().__init__(command, context, words)
-        self.read_so: list[str] = []  # words beside the options, and what each stands for
+    def __init__(self, reader: OptionReader) -> None:
+        self.__dict__ = reader.__dict__  # one state: what is told of is told by who began to read
         self.subjects = [self.declared[one] for one in ("--model", "--gpu") if one in self.declared]
         self.takes_model = "--model" in self.declared and not any(
-            one.param_type_name == "argument" for one in command.params
+            one.param_type_name == "argument" for one in self.command.params
         )
+        self.read_so: list[str] = []  # words beside the options, and what each stands for
 
-    def read(self) -> list[TypedOption]:
-        """All options and words. Raises UsageError."""
-        found: list[TypedOption] = []
+    def read_on(self, found: list[TypedOption]) -> list[TypedOption]:
+        """The options found, and all that are left. Raises UsageError."""
+        self._complete(found)
         while self.words:
             word = self.words.pop(0)
             if MAY_BE_PASTED.search(word) and (self.takes_model or self.command.name == "read"):
@@ -45,10 +41,7 @@ class WordsReader(OptionReader):
                 break
             if word.startswith("-") and word.partition("#")[0] != "-":
                 found += self.option(word)
-                if found and found[-1].value and found[-1].parameter is self.declared.get("--gpus"):
-                    found[-1] = named("vramplan.cli.parted:gpus_by_name")(self, found[-1])
-                if found and found[-1].parameter in self.subjects and found[-1].value and self.behind():
-                    found[-1] = found[-1]._replace(value=self._whole(found[-1].value, found[:-1]))
+                self._complete(found)
             elif self.takes_model and (file := self._file(word)) is not None:
                 found.append(file)
             elif found[-1:] and found[-1].name == "--targets" and TARGET.fullmatch(word):
@@ -59,17 +52,25 @@ class WordsReader(OptionReader):
                 found.append(TypedOption(None, word, None))
         if self.read_so:
             self.tell(", ".join(self.read_so))
-        if self.idle:
-            *most, last = self.idle
-            said = f"{', '.join(most)} and {last} change" if most else f"{last} changes"
-            self.tell(f"{said} neither memory nor the time of a step, and {'are' if most else 'is'} left out")
         return found
+
+    def _complete(self, found: list[TypedOption]) -> None:
+        """Give the last option the words behind it that belong to the name which it has."""
+        last = found[-1] if found else None
+        if last is None or not last.value:
+            return
+        if last.parameter is self.declared.get("--gpus"):
+            found[-1] = last = named("vramplan.cli.parted:gpus_by_name")(self, last)
+        if last.parameter in self.subjects and self.behind():
+            found[-1] = last._replace(value=self._whole(str(last.value), found[:-1]))
 
     def _beside(self, word: str, found: list[TypedOption]) -> list[TypedOption]:
         """What a word beside the options is: a technique or a number with what it counts, the GPU, the model."""
         given = {one.parameter.name for one in found if one.parameter is not None}
         is_named = "model" in given
         word = word.rstrip(",;") or word
+        if not word.strip():
+            raise UsageError(f"what is {word!r}?", hint="an empty word, as of a variable that is not set: leave it out")
         if is_named and word.lower() in PLACES and self.behind():
             return []
         is_gpu = word.lower() != ALL and self.names_a_gpu(word, behind=True)
@@ -142,10 +143,6 @@ class WordsReader(OptionReader):
             return False
         return all(self.names_a_gpu(one, behind=behind or SIZE.match(one) is not None) for one in word.split(","))
 
-    def behind(self) -> list[str]:
-        """The next words that are no options, of which a name may have been made."""
-        return list(takewhile(lambda one: not one.startswith("-"), self.words[:MOST_PARTS]))
-
     @staticmethod
     def names_a_model(word: str) -> bool:
         """Whether a word is the name of a shipped model."""
@@ -181,7 +178,6 @@ class WordsReader(OptionReader):
 
 PLACES = ("on", "with", "using", "for", "in", "at", "a", "the")  # of a sentence, before its GPU
 SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card with its own size behind it
-MOST_PARTS = 5  # words behind the first one of a name: `NVIDIA GeForce RTX 4070 Ti`
 TARGET = re.compile(
     r"[a-z]\w*_[a-z]\w*"
 )  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj

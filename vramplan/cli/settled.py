@@ -27,14 +27,15 @@ OFFLOADED = {
 def _on_a_device(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options, where a device for states says that they are offloaded, as `accelerate launch` has it."""
     given = {one.parameter.name: one for one in found if one.parameter is not None}
-    devices = [one for name, one in given.items() if name in OFFLOADED]
+    devices = {name: one for name, one in given.items() if name in OFFLOADED}
     if not devices or given.keys() & {"offload", "job", "config"}:
         return found
-    found = [one for one in found if one not in devices or not _is_none(one)]
-    parts = [part for one in devices if not _is_none(one) for part in OFFLOADED[one.parameter.name]]
+    found = [one for one in found if one not in devices.values() or not _is_none(one)]
+    parts = [part for name, one in devices.items() if not _is_none(one) for part in OFFLOADED[name]]
     if not parts:
         return found
-    return [*found, TypedOption(names_of(command)["--offload"], devices[0].spelling, ",".join(parts), "--offload")]
+    said = next(iter(devices.values())).spelling
+    return [*found, TypedOption(names_of(command)["--offload"], said, ",".join(parts), "--offload")]
 
 
 def _is_none(one: TypedOption) -> bool:

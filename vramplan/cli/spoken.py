@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from vramplan.catalog.model_names import profile_by
 from vramplan.cli.hints import ALWAYS_SO
 from vramplan.cli.meant import one_setting, option, without_effect
-from vramplan.cli.optioned import YES
 from vramplan.cli.reader import A_LENGTH, WordsReader
-from vramplan.cli.typed import COMPARING, TypedOption, other_names, shortcuts
-from vramplan.errors import UsageError
+from vramplan.cli.typed import COMPARING, YES, TypedOption, other_names, shortcuts
+from vramplan.errors import UsageError, near_matches
 from vramplan.options.option import COUNT, NUMBER, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, meaning
 from vramplan.options.table import has_the_word, parameters
@@ -108,6 +107,7 @@ _GLUED = re.compile(
 UNSAID = ("model", "max", "x")  # which no value is
 _LAYERS = re.compile(r"all-linear|[a-z]+_\w+(?:,[a-z]+_\w+)*")  # what an adapter goes to
 _BITS = re.compile(r"(?<=\d)-bits?\b")
+NEAR, LONGEST = 0.8, 40  # of words that are near, as difflib counts, and the letters of a word that has such
 TIES = ("=", ":", "is", "of", "to", "at")
 OF_A_RUN = re.compile(r".*[mMbB]|\d{7,}")  # tokens of a run, not of a sequence
 
@@ -161,6 +161,8 @@ def amount(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list
 def filler(reader: WordsReader, word: str) -> bool:
     """Whether a word says nothing of a run. Raises UsageError for one that leaves something open."""
     small = word.lower().strip(",;?!")
+    if not word.strip():
+        return False
     hint = UNCLEAR.get(small)
     if hint is not None:
         raise UsageError(f"what is {word!r}?", hint=hint)
@@ -172,10 +174,30 @@ def filler(reader: WordsReader, word: str) -> bool:
     return small in FILLERS or not small.strip("+&-/.,|@;:()")
 
 
-def hint_for(word: str, reader: WordsReader) -> str | None:
-    """What to do instead of a word that nothing takes, where an option of its name is known."""
-    said = option(f"--{_phrase([word])}", reader.command)
-    return None if said is None else str(said)
+def hint_for(word: str, reader: WordsReader, *, is_all_named: bool = False) -> str | None:
+    """What to do instead of a word that nothing takes: the option that it is a name of, or near words."""
+    phrase, behind = _phrase([word]), reader.behind()
+    counts = _counts(phrase, "N", reader) if len(phrase) > 1 else None
+    if counts is not None:
+        return f"a number belongs to it, as in {' '.join(counts)}"
+    for count in (3, 2, 1) if is_all_named and 1 < len(phrase) < LONGEST else ():
+        near = (
+            near_matches(_phrase([word, *behind][:count]), _known(reader), NEAR) if count <= len(behind) + 1 else None
+        )
+        if near is not None:
+            return near
+    said = option(f"--{phrase}", reader.command)
+    if said is not None:
+        return str(said)
+    called = f"vramplan {reader.command.name} --help"
+    return f"the model and the GPU are named already; {called} has the options" if is_all_named else None
+
+
+def _known(reader: WordsReader) -> list[str]:
+    """The words of one piece that mean a technique."""
+    rows = [row for row in parameters().values() if row.kind == WORD and row.option in reader.declared]
+    values = [one for row in rows for one in (*row.words, *row.spellings) if _switch(one, reader)]
+    return [*(name.removeprefix("--") for name in shortcuts(reader.command)), *values, *OF_UNIT]
 
 
 def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[str]:
