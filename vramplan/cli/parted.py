@@ -71,7 +71,8 @@ def _in_other_order(words: Sequence[str]) -> str:
     name = " ".join(rest)
     if size_in(size) is not None and not NO_SIZE.fullmatch(size) and shipped_called("gpus", name) is not None:
         return f"{name} {size}"
-    if not any(letter.isdigit() for letter in "".join(words)):
+    is_begun = shipped_called("gpus", size) is not None  # whose name goes on in its own order
+    if is_begun or not any(letter.isdigit() for letter in "".join(words)):
         return ""
     of_words = named("vramplan.cli.near:of_words")
     if len(words) > 2 and size_in(words[-1]) is not None and (card := of_words("gpus", words[:-1])) is not None:

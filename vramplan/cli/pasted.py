@@ -10,12 +10,13 @@ from vramplan.catalog.text import paste
 from vramplan.cli.reader import MAY_BE_PASTED, WordsReader
 from vramplan.cli.typed import FILE, TypedOption
 from vramplan.errors import UsageError
+from vramplan.options.shortcuts import FORMATS
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*=)(.*)", re.DOTALL)
 _OPTION = re.compile("--[a-z]")
 ESTIMATE = ("accelerate", "estimate-memory")
 GPU = ("-g", "--gpu")
-TRAINERS = ("trl", "axolotl", "llamafactory-cli", "tune", "swift", "litgpt", "composer")
+TRAINERS = ("deepspeed", "trl", "axolotl", "llamafactory-cli", "tune", "swift", "litgpt", "composer")
 MODULES, SCRIPTS = ("-m", "--module"), (".py", ".sh")  # what a launcher starts, behind its own options
 
 
@@ -62,9 +63,15 @@ def _starts_a_program(words: Sequence[str]) -> bool:
         return True
     if len(rest) < 2 or MAY_BE_PASTED.fullmatch(rest[0]) is None:
         return False
-    if rest[0] in TRAINERS and not any(one.startswith("--") or FILE.search(one) for one in rest[2:3] or rest[1:2]):
+    if rest[0] in TRAINERS and not any(map(_is_of_a_run, rest[1:])):
         return False  # the name of a program alone: `trl sft packing`
     return not rest[1].startswith("-") or any(word in MODULES or word.endswith(SCRIPTS) for word in rest[1:])
+
+
+def _is_of_a_run(word: str) -> bool:
+    """Whether a word is a setting or a file of a training program, and no option for how the answer is printed."""
+    name = word.partition("=")[0]
+    return FILE.search(word) is not None or (name.startswith("-") and name not in (*FORMATS, "--format", "--print"))
 
 
 def _gpu_behind(words: list[str], names_a_gpu: Callable[[str], bool]) -> str | None:

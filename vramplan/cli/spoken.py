@@ -326,7 +326,9 @@ def _amount(words: Sequence[str], reader: WordsReader) -> tuple[int, list[str]] 
     for count, name, value in _numbered(words):
         found = _counts(name, value, reader)
         if found is not None:
-            return count, found
+            after = words[count : count + 1]
+            is_unit = after != [] and OF_UNIT.get(_phrase(after)) == found[0] and words[count - 1].lower() != after[0]
+            return count + int(is_unit), found  # `ctx 512 tokens`
     name, equals, value = words[0].partition("=")
     if equals and value and re.fullmatch(r"[A-Za-z][\w-]*", name):
         assigned = _assigned(_phrase([name]), value, reader)

@@ -1,0 +1,184 @@
+"""Words beside the options: techniques, numbers with what they count, the model and the GPU, in any order."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.cli.running import refused, run
+from vramplan.cli.near import near, of_words
+from vramplan.options.shortcuts import SHORTCUTS
+
+pytestmark = [pytest.mark.contract, pytest.mark.plain]
+
+TINY = ("tinyllama", "h100")
+ONE = ("--micro-batch", "1")
+
+
+def job_of(*words: str) -> dict[str, Any]:
+    ran = run("fit", *words, "--print", "job")
+    assert ran.code in (0, 3), ran
+    found: dict[str, Any] = ran.document
+    return found
+
+
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("lora", "r=8", "4k"), ("--lora", "--rank", "8", "--seq", "4k")),
+        (("bs8", "ctx", "512", "tokens"), ("--micro-batch", "8", "--seq", "512")),
+        (("batch size 2", "max length 200"), ("--micro-batch", "2", "--seq", "200")),
+        (("full finetune", "grad ckpt"), ("--adapter", "none", "--checkpointing", "full")),
+        (("flash", "attn", "2", "8bit", "adam"), ("--attention", "flash", "--optimizer", "adamw-8bit")),
+        (("8-bit", "paged", "adamw"), ("--optimizer", "adamw-8bit-paged")),
+        (("adafactor optimizer", "pure bf16"), ("--optimizer", "adafactor", "--precision", "pure-bf16")),
+        (("galore", "rank", "64"), ("--optimizer", "galore-adamw:64")),
+        (("QLoRA,", "r=16,", "2048"), ("--qlora", "--rank", "16", "--seq", "2048")),
+        (("lora r=16 alpha=32",), ("--lora", "--rank", "16", "--alpha", "32")),
+        (("LoRA (r=8)", "all", "linear"), ("--lora", "--rank", "8", "--targets", "all-linear")),
+        (("no gradient checkpointing",), ("--checkpointing", "none")),
+        (("recompute", "none"), ("--checkpointing", "none")),
+        (("sft", "packing", "liger"), ("--packing", "--liger")),
+        (("with", "dpo", "and", "lora", "enabled"), ("--loss", "dpo", "--lora")),
+        (("optim=adamw_8bit", "method=lora"), ("--optimizer", "adamw-8bit", "--lora")),
+        (("4bit", "lora", "1024"), ("--4bit", "--lora", "--seq", "1024")),
+        (("lora", "16"), ("--lora", "--rank", "16")),
+        (("--stage", "dpo"), ("--loss", "dpo")),
+        (("--stage", "sft", "--tf32", "True"), ("--precision", "tf32")),
+    ],
+)
+def test_words_are_the_options_that_they_name(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    one = () if "--micro-batch" in meant else ONE
+    assert job_of(*TINY, *typed, *one) == job_of(*TINY, *meant, *one)
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("zero 3 offload",), ("--zero", "3", "--offload", "parameters,gradients,optimizer")),
+        (("ds", "z2"), ("--zero", "2")),
+        (("fsdp", "bf16"), ("--fsdp", "--bf16")),
+        (("fsdp", "2"), ("--sharding", "fsdp2")),
+        (("fsdp", "offload"), ("--fsdp", "--offload", "parameters,gradients,optimizer")),
+        (("deepspeed zero stage 3",), ("--zero", "3")),
+        (
+            ("--zero_stage", "3", "--offload_optimizer_device", "cpu"),
+            ("--zero", "3", "--offload", "optimizer,gradients", "--offload-optimizer-device", "cpu"),
+        ),
+        (("--zero_stage", "3", "--offload_optimizer_device", "none"), ("--zero", "3")),
+    ],
+)
+def test_ways_to_share_the_states_are_words(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    assert job_of("gpt2", "2xh100", *typed, *ONE) == job_of("gpt2", "2xh100", *meant, *ONE)
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("words", list(permutations(("tinyllama", "8 x a100 80gb", "qlora", "rank 8", "2k"))))
+def test_the_order_of_words_means_nothing(words: tuple[str, ...]) -> None:
+    flags = ("tinyllama", "8xa100-80gb", "--qlora", "--rank", "8", "--seq", "2k", *ONE)
+    sentence = " ".join(words)
+    assert job_of(*words, *ONE) == job_of(*sentence.split(), *ONE) == job_of(sentence, *ONE) == job_of(*flags)
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("gpt2", "laptop", "4080"), ("gpt2", "rtx-4080-laptop")),
+        (("gpt2", "8gb 3070"), ("gpt2", "rtx-3070")),
+        (("gpt2", "RTX 6000 Pro Blackwell 96GB"), ("gpt2", "rtx-pro-6000")),
+        (("gpt2", "dual", "RTX", "3090s"), ("gpt2", "2xrtx-3090")),
+        (("gpt2", "4*A100(80G)"), ("gpt2", "4xa100-80gb")),
+        (("gpt2", "h100", "8x"), ("gpt2", "8xh100")),
+        (("8", "gpus", "gpt2", "h100"), ("gpt2", "8xh100")),
+        (("gpt2", "2", "nodes", "8xh100"), ("gpt2", "--nodes", "2", "8xh100")),
+        (
+            ("gpt2", "h100", "--num_machines", "2", "--num_processes", "16"),
+            ("gpt2", "h100", "--nodes", "2", "--gpus", "8"),
+        ),
+        (("llama", "3.2", "1b", "instruct", "on", "h100"), ("llama-3.2-1b", "h100")),
+        (("24GB", "is", "enough", "for", "gpt2"), ("gpt2", "24GB")),
+    ],
+)
+def test_devices_and_models_are_named_in_any_order(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    given, wanted = job_of(*typed, *ONE), job_of(*meant, *ONE)
+    assert (given["gpu"], given["parallel"]) == (wanted["gpu"], wanted["parallel"])
+    assert given["model"]["parameters"] == wanted["model"]["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("words", "solved"),
+    [
+        (("gpt2", "v100", "max", "batch", "size"), "micro_batch_size"),
+        (("what batch size fits gpt2 on a v100",), "micro_batch_size"),
+        (("longest", "context", "tinyllama", "lora", "3090"), "sequence_length"),
+    ],
+)
+def test_what_is_asked_for_is_solved(words: tuple[str, ...], solved: str) -> None:
+    assert run("fit", *words, "--print", "solved.key").out.strip() == solved
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*TINY, "blorp"), "what is 'blorp'? (the model and the GPU are named already"),
+        ((*TINY, "qlroa"), "did you mean qlora?"),
+        ((*TINY, "gradient", "chekpointing"), "did you mean gradient-checkpointing"),
+        ((*TINY, "inference"), "training only"),
+        ((*TINY, "axolotl"), "vramplan fit axolotl.yaml"),
+        ((*TINY, "deepspeed"), "--zero 2 or --zero 3"),
+        ((*TINY, "seq"), "a number belongs to it, as in --seq N"),
+        ((*TINY, "224", "bs", "8"), "what is '224'?"),
+        (("tinyllama", "4096", "h100"), "--seq 4096 is the length of a sequence"),
+        ((*TINY, ""), "an empty word"),
+        ((*TINY, "9" * 20), "what is '99999999999999999999'?"),
+        ((*TINY, "lora", "full"), "is given twice"),
+        (("OOM on tinyllama with h100",), "what is 'OOM'?"),
+        (("fastest", "tinyllama", "h100"), "what is 'fastest'?"),
+        ((*TINY, "trl", "sft", "quux"), "what is 'quux'?"),
+    ],
+)
+def test_a_word_that_is_not_understood_is_never_dropped(words: tuple[str, ...], said: str) -> None:
+    assert said in refused("fit", *words).err
+
+
+def test_how_words_are_read_is_said() -> None:
+    told = run("fit", *TINY, "bs", "2", "4k tokens", "lora").err
+    assert told == "note: 'bs 2' is read as --micro-batch 2, '4k tokens' as --seq 4k\n"
+    assert run("fit", *TINY, "lora").err == ""
+    assert run("fit", *TINY, "bs", "2", "--quiet").err == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lama-3.1-8b", "llama-3.1-8b"),
+        ("llama31-8b", "llama-3.1-8b"),
+        ("qwen2p5-7b", "qwen2.5-7b"),
+        ("qwen25-7b", "qwen2.5-7b"),
+    ],
+)
+def test_a_name_that_can_only_be_one_is_taken_and_said(typed: str, meant: str) -> None:
+    assert near("models", typed) == meant
+    assert f"there is no model {typed!r}, which is read as {meant}" in run("fit", typed, "h100", "--qlora").err
+
+
+def test_no_digit_is_corrected() -> None:
+    for name in ("qwen2-57b", "qwen4-8b", "gpt2-xll3", "facebook/opt-351m", "albert-base-v2"):
+        assert near("models", name) is None, name
+    for name in ("rtx-4900", "v10", "rtx-4090m", "4090-24gb"):
+        assert near("gpus", name) is None, name
+    assert near("gpus", "rxt4090") == "rtx-4090"
+    assert of_words("gpus", ("laptop", "4080")) == "rtx-4080-laptop"
+    assert of_words("gpus", ("pro", "6000", "max")) is None
+
+
+def test_every_shortcut_without_a_value_is_a_word_too() -> None:
+    flags = [one.flags[0] for one in SHORTCUTS if one.means and not one.metavar and one.panel != "Output"]
+    for flag in flags:
+        words = flag.removeprefix("--").split("-")
+        assert "what is" not in run("fit", "gpt2", "2xh100", *words, "--micro-batch", "1").err, flag
