@@ -196,7 +196,7 @@ def hint_for(word: str, reader: WordsReader, *, is_all_named: bool = False) -> s
 def _known(reader: WordsReader) -> list[str]:
     """The words of one piece that mean a technique."""
     rows = [row for row in parameters().values() if row.kind == WORD and row.option in reader.declared]
-    values = [one for row in rows for one in (*row.words, *row.spellings) if _switch(one, reader)]
+    values = [one for row in rows for one in (*row.words, *row.spellings) if one not in NEVER and not one.isdecimal()]
     return [*(name.removeprefix("--") for name in shortcuts(reader.command)), *values, *OF_UNIT]
 
 

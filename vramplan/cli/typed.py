@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -46,6 +47,7 @@ def names_of(command: Any) -> dict[str, Any]:
     }
 
 
+@cache  # every word beside the options asks for them several times
 def other_names(command: Any) -> dict[str, str]:
     """Names of other programs for options of the command, and the name that the command has."""
     declared = names_of(command)
@@ -57,6 +59,7 @@ def other_names(command: Any) -> dict[str, str]:
     return {name: option for name, option in found.items() if name not in declared and name not in taken}
 
 
+@cache
 def shortcuts(command: Any) -> dict[str, Any]:
     """The options that stand for others of the command, by their names."""
     declared = names_of(command)
