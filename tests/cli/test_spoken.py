@@ -46,6 +46,7 @@ def job_of(*words: str) -> dict[str, Any]:
         (("optim=adamw_8bit", "method=lora"), ("--optimizer", "adamw-8bit", "--lora")),
         (("4bit", "lora", "1024"), ("--4bit", "--lora", "--seq", "1024")),
         (("lora", "16"), ("--lora", "--rank", "16")),
+        (("qlora", "lora", "r", "8"), ("--qlora", "--rank", "8")),
         (("--stage", "dpo"), ("--loss", "dpo")),
         (("--stage", "sft", "--tf32", "True"), ("--precision", "tf32")),
     ],

@@ -146,9 +146,18 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A diagnostic to stderr, as one line: what was typed or read does not move the cursor."""
+    """A diagnostic to stderr, as one line: what was typed or read does not move the cursor.
+
+    A terminal has it in lines of its width, which end between words.
+    """
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    if sys.stderr.isatty() and len(text) > terminal_width():
+        import textwrap
+
+        text = textwrap.fill(
+            text, terminal_width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
     encoding = sys.stderr.encoding or "utf-8"
     try:
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")

@@ -13,8 +13,16 @@ from vramplan.errors import UsageError
 
 def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options with what they imply, each once. Raises UsageError."""
-    found = _on_a_device(refined(found), command)
+    found = _on_a_device(_quantized_lora(refined(found), command), command)
     return _once(_decided(found + _implied(found, command)), command)
+
+
+def _quantized_lora(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """The options, where `--qlora` and `--lora` say one thing: QLoRA is a LoRA. A comparison has a row of each."""
+    kinds = [one for one in found if one.parameter is not None and one.parameter.name == "adapter"]
+    if command.name in COMPARING or sorted(str(one.value).lower() for one in kinds) != ["lora", "qlora"]:
+        return found
+    return [one for one in found if one not in kinds or str(one.value).lower() == "qlora"]
 
 
 OFFLOADED = {

@@ -197,7 +197,8 @@ def _known(reader: WordsReader) -> list[str]:
     """The words of one piece that mean a technique."""
     rows = [row for row in parameters().values() if row.kind == WORD and row.option in reader.declared]
     values = [one for row in rows for one in (*row.words, *row.spellings) if one not in NEVER and not one.isdecimal()]
-    return [*(name.removeprefix("--") for name in shortcuts(reader.command)), *values, *OF_UNIT]
+    names = (name.removeprefix("--") for name in shortcuts(reader.command))
+    return [*(one for one in names if not one.startswith(("no-", "use-", "enable-"))), *values, *OF_UNIT]
 
 
 def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[str]:
