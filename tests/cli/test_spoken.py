@@ -147,6 +147,14 @@ def test_a_word_that_is_not_understood_is_never_dropped(words: tuple[str, ...], 
     assert said in refused("fit", *words).err
 
 
+def test_a_part_that_is_frozen_beside_an_adapter_is_told_of() -> None:
+    words = ("smolvlm-256m", "h100", "--lora", *ONE)
+    ran = run("fit", *words, "--freeze-vision", "--print", "job")
+    assert ran.document == job_of(*words)
+    assert "--freeze-vision is left out: an adapter freezes the whole model" in ran.err
+    assert "leave frozen out" in refused("fit", *words, "--freeze-llm").err
+
+
 def test_how_words_are_read_is_said() -> None:
     told = run("fit", *TINY, "bs", "2", "4k tokens", "lora").err
     assert told == "note: 'bs 2' is read as --micro-batch 2, '4k tokens' as --seq 4k\n"

@@ -31,6 +31,13 @@ def near(kind: Kind, name: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def same(kind: Kind, name: str) -> str | None:
+    """The only profile that is so called but for dashes beside letters: `qwen-2.5-7b`, `4070ti super`."""
+    word = _plain(slug(name))
+    found = {profile for one, profile in _names(kind) if _plain(one) == word}
+    return found.pop() if len(found) == 1 else None
+
+
 def of_words(kind: Kind, words: Sequence[str]) -> str | None:
     """The only profile whose name or alias has these words in another order; None where there is none, or several."""
     wanted = sorted(slug(" ".join(words)).split("-"))

@@ -41,6 +41,10 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
         gpu = _in_other_order(words)
         if gpu:
             return count, gpu
+    for count in () if is_model_named else range(len(behind), 0, -1):
+        model = named("vramplan.cli.near:same")("models", "-".join((word, *behind[:count])))
+        if model is not None:
+            return count, model
     return 0, word
 
 
@@ -57,6 +61,8 @@ def _refuse_a_length(word: str, behind: Sequence[str]) -> None:
 VARIANT = re.compile(r"instruct|chat|it|base|hf|pt|sft|thinking|v\d(\.\d)?", re.IGNORECASE)
 """What stands behind the name of a model for another training of it."""
 
+OF_A_MODEL = re.compile(r"\d+(\.\d+)?b", re.IGNORECASE)  # parameters, and no size of a GPU
+
 MOST_DIGITS = 9  # of a number of GPUs
 
 
@@ -71,6 +77,9 @@ def _in_other_order(words: Sequence[str]) -> str:
     name = " ".join(rest)
     if size_in(size) is not None and not NO_SIZE.fullmatch(size) and shipped_called("gpus", name) is not None:
         return f"{name} {size}"
+    with_dashes = named("vramplan.cli.near:same")("gpus", " ".join(words)) if size_in(words[-1]) is None else None
+    if with_dashes is not None:
+        return str(with_dashes)
     is_begun = shipped_called("gpus", size) is not None  # whose name goes on in its own order
     if is_begun or not any(letter.isdigit() for letter in "".join(words)):
         return ""
@@ -87,8 +96,11 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: list[TypedOption]) -> 
     """
     named_so = next(one for one in found if one.parameter and one.parameter.name == "model")
     model = str(named_so.value)
-    if VARIANT.fullmatch(word) and named("vramplan.catalog.model_names:profile_by")(f"{model}-{word}") is not None:
-        found[found.index(named_so)] = named_so._replace(value=f"{model}-{word}")
+    whole = f"{model}-{word}"
+    is_variant = VARIANT.fullmatch(word) and named("vramplan.catalog.model_names:profile_by")(whole) is not None
+    is_open = not is_all_named(reader, found) and OF_A_MODEL.fullmatch(word) is not None
+    if is_variant or is_open or shipped_called("models", whole) is not None:
+        found[found.index(named_so)] = named_so._replace(value=whole)
         return None
     spoken = named("vramplan.cli.spoken:hint_for")(word, reader, is_all_named=is_all_named(reader, found))
     hint = second_word(model, word, reader.words, reader.command.name)

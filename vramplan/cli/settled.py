@@ -14,7 +14,8 @@ from vramplan.errors import UsageError
 def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options with what they imply, each once. Raises UsageError."""
     found = _on_a_device(_quantized_lora(refined(found), command), command)
-    return _once(_decided(found + _implied(found, command)), command)
+    found = _decided(found + _implied(found, command))
+    return _once(_frozen_anyway(found), command)
 
 
 def _quantized_lora(found: list[TypedOption], command: Any) -> list[TypedOption]:
@@ -69,6 +70,27 @@ def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
                 named("vramplan.cli.output:say")(f"note: {one.spelling} {said} LoRA (--adapter lora)")
             return [TypedOption(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
     return []
+
+
+FROZEN_ANYWAY = ("vision_encoder", "projector", "embeddings")
+
+
+def _frozen_anyway(found: list[TypedOption]) -> list[TypedOption]:
+    """The options without those that freeze a part beside an adapter, which freezes all of the model.
+
+    In LLaMA-Factory such a part has no adapters either (hiyouga/LLaMA-Factory ff6d4d12, model_utils/visual.py); those
+    of layers with the names of the targets are counted, as its files are read.
+    """
+    kinds = [one for one in found if one.parameter is not None and one.parameter.name == "adapter"]
+    frozen = [one for one in found if one.is_shortcut and one.parameter is not None and one.parameter.name == "frozen"]
+    frozen = [one for one in frozen if one.value in FROZEN_ANYWAY]
+    if not frozen or len(kinds) != 1 or _is_nothing(kinds[0]):
+        return found
+    if not is_quiet(found):
+        said = ", ".join(one.spelling for one in frozen)
+        counted = "; adapters are counted wherever a layer has the name of a target"
+        named("vramplan.cli.output:say")(f"note: {said} is left out: an adapter freezes the whole model{counted}")
+    return [one for one in found if one not in frozen]
 
 
 def _rank_of_the_optimizer(found: list[TypedOption]) -> None:

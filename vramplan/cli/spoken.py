@@ -16,7 +16,7 @@ from vramplan.cli.reader import A_LENGTH, WordsReader
 from vramplan.cli.typed import COMPARING, YES, TypedOption, other_names, shortcuts
 from vramplan.errors import UsageError, near_matches
 from vramplan.options.option import COUNT, NUMBER, PARAMETERS, TEXTS, WORD, Option
-from vramplan.options.spellings import NULL, meaning
+from vramplan.options.spellings import NULL, OPEN, meaning
 from vramplan.options.table import has_the_word, parameters
 from vramplan.options.words import PRECISIONS
 
@@ -70,6 +70,7 @@ PHRASES = {
     ("--max", "sequence"): (
         *("longest-context", "longest-context-length", "max-context-length", "max-sequence-length", "max-seq-len"),
         *("max-seq-length", "max-seq", "longest-seq", "longest-sequence-length", "maximum-context", "max-length"),
+        *("how-long", "how-long-can-the-context", "how-long-a-context", "how-long-a-sequence", "how-much-context"),
         *("maximum-context-length", "maximum-sequence-length", "largest-context", "max-ctx", "biggest-context"),
     ),
     ("--max", "micro-batch"): (
@@ -142,7 +143,8 @@ def technique(reader: WordsReader, word: str) -> list[str] | None:
         if found is None:
             continue
         counted = _amount(words, reader)
-        is_alone = counted is None or counted[0] <= count or _amount(words[count:], reader) is not None
+        is_number = count < len(words) and _NUMBER.fullmatch(words[count]) is not None  # max_seq_len 4096
+        is_alone = counted is None or counted[0] <= count or (not is_number and _amount(words[count:], reader))
         return _taken(reader, words[:count], found) if is_alone else None
     small = word.lower()
     return [DIGITS[small]] if small in DIGITS and len(words) > 1 else None
@@ -186,7 +188,8 @@ def hint_for(word: str, reader: WordsReader, *, is_all_named: bool = False) -> s
         )
         if near is not None:
             return near
-    said = option(f"--{phrase}", reader.command)
+    is_open = next((OPEN[one] for one in (_phrase([word, *behind][:2]), phrase) if one in OPEN), None)
+    said = is_open or option(f"--{phrase}", reader.command)
     if said is not None:
         return str(said)
     called = f"vramplan {reader.command.name} --help"
@@ -203,10 +206,11 @@ def _known(reader: WordsReader) -> list[str]:
 
 def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[str]:
     del reader.words[: len(words) - 1]
-    meant = " ".join(found).removesuffix("=true")
-    if found and meant.lstrip("-") != _phrase(words):
+    said, meant = " ".join(words), " ".join(found).removesuffix("=true")
+    is_plain = found[1:] == [_phrase(words)] and not said[:1].isdigit()  # `fsdp` is --sharding fsdp
+    if found and meant.lstrip("-") != _phrase(words) and not is_plain:
         is_read = "" if reader.read_so else "is read "
-        reader.read_so.append(f"{' '.join(words)!r} {is_read}as {meant}")
+        reader.read_so.append(f"{said!r} {is_read}as {meant}")
     return found
 
 
