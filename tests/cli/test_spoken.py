@@ -131,7 +131,7 @@ def test_what_is_asked_for_is_solved(words: tuple[str, ...], solved: str) -> Non
         ((*TINY, "gradient", "chekpointing"), "did you mean gradient-checkpointing"),
         ((*TINY, "inference"), "training only"),
         ((*TINY, "axolotl"), "vramplan fit axolotl.yaml"),
-        ((*TINY, "deepspeed"), "--zero 2 or --zero 3"),
+        ((*TINY, "deepspeed"), "or --zero 3 and --offload optimizer"),
         ((*TINY, "seq"), "a number belongs to it, as in --seq N"),
         ((*TINY, "224", "bs", "8"), "what is '224'?"),
         (("tinyllama", "4096", "h100"), "--seq 4096 is the length of a sequence"),

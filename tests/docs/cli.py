@@ -158,14 +158,14 @@ A word that can only be one value of an everyday option is read as that, with a 
 The same names are taken without their dashes, in any order, one by one or as a sentence in quotes:
 `fit "Qwen2.5 7B QLoRA r=16 on 2 x 3090, 4k context, bs 2"`.
 
-| Word | Is read as |
+| Words | Are read as |
 |---|---|
-| a name of an option that needs no value, or a value that one option has | that option: `qlora`, `fsdp`, `zero 3 offload`, `flash attn 2`, `grad ckpt`, `8-bit paged adamw` |
-| a number beside what it counts | `bs 8`, `bs8`, `bs=8`, `8 gpus`, `2 nodes`, `rank 16`, `r=16`, `3 epochs`, `4096 tokens` |
+| an option without a value, or a value of one option | `qlora`, `fsdp`, `zero 3 offload`, `flash attn 2`, `grad ckpt` |
+| a number beside what it counts | `bs 8`, `bs8`, `8 gpus`, `2 nodes`, `rank 16`, `r=16`, `4096 tokens` |
 | a number with k, or a power of two from 512 on | the length of a sequence: `8k`, `4096` |
 | a size in GB or GiB | the GPU |
 | `max batch size`, `longest context`, `how many gpus` | `--max micro-batch`, `--max sequence`, `--gpus auto` |
-| the name of a model or GPU with one wrong letter, other points or other dashes | that name, if it is the only one; digits are never corrected |
+| a name with one wrong letter, other points or dashes | that name, if only one is so near; no digit is corrected |
 | a word that says nothing of a run, as `can`, `train`, `with` | nothing |
 
 What is not said by the option of the same name is told in a note on stderr.

@@ -153,9 +153,7 @@ def say(text: str) -> None:
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     if sys.stderr.isatty() and len(text) > terminal_width():
-        import textwrap
-
-        text = textwrap.fill(
+        text = named("textwrap:fill")(
             text, terminal_width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
         )
     encoding = sys.stderr.encoding or "utf-8"

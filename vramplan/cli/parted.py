@@ -61,6 +61,7 @@ def _refuse_a_length(word: str, behind: Sequence[str]) -> None:
 VARIANT = re.compile(r"instruct|chat|it|base|hf|pt|sft|thinking|v\d(\.\d)?", re.IGNORECASE)
 """What stands behind the name of a model for another training of it."""
 
+OF_A_KEY = "it is a value of"  # the least that is said of a word
 OF_A_MODEL = re.compile(r"\d+(\.\d+)?b", re.IGNORECASE)  # parameters, and no size of a GPU
 
 MOST_DIGITS = 9  # of a number of GPUs
@@ -104,7 +105,7 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: list[TypedOption]) -> 
         return None
     spoken = named("vramplan.cli.spoken:hint_for")(word, reader, is_all_named=is_all_named(reader, found))
     hint = second_word(model, word, reader.words, reader.command.name)
-    hint = spoken if hint is None or (spoken or "").startswith("did you mean") else hint
+    hint = spoken if hint is None or (spoken is not None and hint.startswith(OF_A_KEY)) else hint
     gpu = reader.declared.get("--gpu")
     is_named = any(one.parameter is gpu for one in found) or any(
         reader.declared.get(one.partition("=")[0], reader.declared.get(one[:2])) is gpu for one in reader.words

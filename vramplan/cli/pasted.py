@@ -16,7 +16,6 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*=)(.*)", re.DOTALL)
 _OPTION = re.compile("--[a-z]")
 ESTIMATE = ("accelerate", "estimate-memory")
 GPU = ("-g", "--gpu")
-TRAINERS = ("deepspeed", "trl", "axolotl", "llamafactory-cli", "tune", "swift", "litgpt", "composer")
 MODULES, SCRIPTS = ("-m", "--module"), (".py", ".sh")  # what a launcher starts, behind its own options
 
 
@@ -63,7 +62,7 @@ def _starts_a_program(words: Sequence[str]) -> bool:
         return True
     if len(rest) < 2 or MAY_BE_PASTED.fullmatch(rest[0]) is None:
         return False
-    if rest[0] in TRAINERS and not any(map(_is_of_a_run, rest[1:])):
+    if not any(map(_is_of_a_run, rest[1:])):
         return False  # the name of a program alone: `trl sft packing`
     return not rest[1].startswith("-") or any(word in MODULES or word.endswith(SCRIPTS) for word in rest[1:])
 

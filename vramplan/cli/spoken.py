@@ -88,7 +88,6 @@ PHRASES = {
 OF_PHRASE = {phrase: list(words) for words, phrases in PHRASES.items() for phrase in phrases}
 
 UNCLEAR = {
-    "deepspeed": "--zero 2 or --zero 3 shares the states; --runtime deepspeed is the loop of DeepSpeed itself",
     "offload": "--offload optimizer,gradients or parameters,gradients,optimizer",
     "nvlink": "leave NVLink out: how a GPU is linked is link_bandwidth in its profile, and of another one in its file",
     "quantized": "--qlora, or --quantization nf4, int8 or gptq-int4",
@@ -182,7 +181,8 @@ def hint_for(word: str, reader: WordsReader, *, is_all_named: bool = False) -> s
     counts = _counts(phrase, "N", reader) if len(phrase) > 1 else None
     if counts is not None:
         return f"a number belongs to it, as in {' '.join(counts)}"
-    for count in (3, 2, 1) if is_all_named and 1 < len(phrase) < LONGEST else ():
+    is_known = f"--{phrase}" in shortcuts(reader.command)
+    for count in (3, 2, 1) if is_all_named and not is_known and 1 < len(phrase) < LONGEST else ():
         near = (
             near_matches(_phrase([word, *behind][:count]), _known(reader), NEAR) if count <= len(behind) + 1 else None
         )
@@ -241,7 +241,9 @@ def _switch(phrase: str, reader: WordsReader) -> list[str] | None:
     if own is not None and reader.declared[own].is_flag:
         return [own]
     shortcut = shortcuts(reader.command).get(name)
-    if shortcut is not None and not shortcut.metavar and shortcut.means:
+    if shortcut is not None and shortcut.metavar:
+        return None  # which says nothing without its value: `deepspeed` alone
+    if shortcut is not None and shortcut.means:
         if "{}" in "".join(shortcut.means):
             return [one.replace("{}", phrase) for one in shortcut.means]
         return [f"{name}=true"] if shortcut.unless else [name]
