@@ -63,8 +63,6 @@ THIRD = Later(
         "peft-mm-boft": "PEFT makes it with an extension for CUDA where it finds a compiler, which is not counted",
         "ligerhf-gemma-*": "20 steps hold no batch of 512 tokens; weights, gradients and moments in fp32 alone take "
         "34 GB",
-        "unsloth-nb-qwen3-14b-alpaca": "its checkpoint (unsloth-bnb-4bit) keeps some layers in 16 bits: it prints 2.2 "
-        "GiB more when it is loaded",
         "lab4-88m-tf32-checkpointed-b128": "not known: its code is not printed",
     },
 )

@@ -101,9 +101,9 @@ LARGEST_AGAIN_PERCENT = 300  # the same where checkpoints are computed again
 MOST_FOR_LARGEST = 30  # percent of what is held, which it has for that at most
 
 # By the rule of tests/measured/margins.py, of published runs from which no mechanism was learned: 337 of them
-# (tests/measured/new_peaks.py).
-ALONE = Margin(8, 13)  # one device, or replicas of it
-SEVERAL = Margin(12, 19)  # that share or split the states
+# (tests/measured/new_peaks.py). The newest set, on which the code was mended since, narrows no end.
+ALONE = Margin(8, 16)  # one device, or replicas of it
+SEVERAL = Margin(12, 24)  # that share or split the states
 ALONE_COMPILED = COMPILED.widest(Margin(0, 18))
 SEVERAL_COMPILED = COMPILED.widest(Margin(15, 14))
 # How much wider the band is where the answer has a doubt, as a fraction, in whole halves: the least that held eight of
