@@ -128,6 +128,7 @@ def test_what_is_no_word_around_a_name_stays() -> None:
             ("tinyllama", "h100", "--use-badam", *PLAIN[2:]),
             ("tinyllama", "h100", "--trained-blocks", "badam", *PLAIN[2:]),
         ),
+        (("ViT-B/16", "v100", *PLAIN[2:]), ("vit-base", "v100", *PLAIN[2:])),
         (("bert-base", "v100", "--num_labels", "3"), ("bert-base", "v100", "--loss", "classification")),
         (("bert-base", "v100", "--mlm", "--mlm_probability", "0.15"), ("bert-base", "v100")),
         (

@@ -37,7 +37,7 @@ MACHINE = "this machine"
 LOOSE = "file"  # of a file that lies in no folder of profiles
 VARIABLE = "VRAMPLAN_PROFILES"
 _ALIASES = re.compile(r"^\s*[\"']?aliases[\"']?:\s*(?:\[(?P<flow>.*?)\]|\n(?P<block>(?:\s*-\s.*\n)+))", re.M | re.S)
-_GAPS = re.compile(r"[\s_]+")
+_GAPS = re.compile(r"[\s_]+|(?<=[A-Za-z])/(?=\d{1,2}$)")  # the last is that of ViT-B/16
 
 
 class Named(Protocol):
@@ -60,7 +60,7 @@ P = TypeVar("P", bound=Named)
 
 
 def slug(name: str) -> str:
-    """The form in which names are compared: lower case, dashes for spaces and underscores."""
+    """The form in which names are compared: lower case, dashes for spaces, underscores and patches' slashes."""
     return _GAPS.sub("-", name.strip()).lower()
 
 

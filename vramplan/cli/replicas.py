@@ -46,6 +46,11 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
         both = " and ".join(one.shown for one, _ in counts)
         raise UsageError(f"{both} differ, and with --nodes each is the GPUs of one node", key="--nodes")
     each = counts[0][1]
+    if of_gpu is not None and len(counts) == 1 and each > MOST_OF_A_NODE and each % nodes == 0:
+        each //= nodes  # 16xh100 on 2 nodes: nearly all nodes have 8 at most
+        if not is_quiet(found):
+            other = f"where each node has {of_gpu[0]}: --gpu {of_gpu[0] * nodes}x{of_gpu[1]}"
+            say(f"note: {of_gpu[0]} GPUs in all, {each} on each of {nodes} nodes; {other}")
     split = 1
     for name in SPLITS:
         one = by_name.get(name)
@@ -54,7 +59,7 @@ def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
     if nodes * each % split:
         raise UsageError(f"{nodes * each} GPUs are no multiple of the {split} of a replica", key="--nodes")
     if each > MOST_OF_A_NODE and each % nodes == 0 and not is_quiet(found):
-        option = f"--gpus {each // nodes}" if of_gpu is None else f"--gpu {each // nodes}x{of_gpu[1]}"
+        option = f"--gpus {each // nodes}"
         say(f"note: {each} GPUs on each of {nodes} nodes, {nodes * each} in all; where {each} are all: {option}")
     counting = (DATA, "gpus", "devices_per_node", NODES.name)
     rest = [one for one in found if one.parameter is None or one.parameter.name not in counting]
