@@ -177,7 +177,7 @@ def test_a_name_that_can_only_be_one_is_taken_and_said(typed: str, meant: str) -
 
 
 def test_no_digit_is_corrected() -> None:
-    for name in ("qwen2-57b", "qwen4-8b", "gpt2-xll3", "facebook/opt-351m", "albert-base-v2"):
+    for name in ("qwen2-57b", "qwen4-8b", "gpt2-xll3", "facebook/opt-351m", "albert-base-v3"):
         assert near("models", name) is None, name
     for name in ("rtx-4900", "v10", "rtx-4090m", "4090-24gb"):
         assert near("gpus", name) is None, name

@@ -42,6 +42,8 @@ def model(model_type: str, **fields: Any) -> ModelShape:
     small = {key: value for key, value in SMALL.items() if key in known and key not in kind.fixed}
     if "state_space.step_rank" in kind.defaults:  # each channel is a head, twice as many as in the hidden state
         del small["state_space.heads"]
+    if kind.defaults.get("experts.shared", 0) is None:  # which has to be told
+        small["experts.shared"] = 1
     if "alternating.states" in kind.defaults:
         small["key_value_sharing_layers"] = 0
     return shape_from_fields({"transformers_model_type": model_type, **small})._replace(**fields)

@@ -158,8 +158,8 @@ def _sees_one(script: shell.Script) -> bool:
 
 def _spelled(words: Words) -> Words:
     """The words of a launcher without `-m`, and with DeepSpeed's `-i` as the option that it is short for."""
-    of_deepspeed = any(named(word) == "deepspeed" for word in words)
-    long = [word._replace(text="--include") if of_deepspeed and word.text == "-i" else word for word in words]
+    is_short = any(named(word) in SHORT_INCLUDE for word in words)
+    long = [word._replace(text="--include") if is_short and word.text == "-i" else word for word in words]
     return [word for word in long if word.text != "-m"]
 
 
@@ -197,6 +197,7 @@ def handed_on(script: shell.Script) -> str | None:
     return "it hands on the arguments that it is called with, which are taken as none" if has else None
 
 
+SHORT_INCLUDE = names("deepspeed")  # launchers whose `--include` may be `-i`
 STARTED_BY_SRUN = names("torchrun deepspeed accelerate")
 
 

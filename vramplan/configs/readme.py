@@ -21,7 +21,7 @@ Trains = Callable[[str], bool]
 """Whether the text of a block has a command of a program whose commands are read."""
 
 
-class Block(NamedTuple):
+class CodeBlock(NamedTuple):
     """A block of a page: the number of its first line, and its lines."""
 
     first: int
@@ -50,19 +50,19 @@ def others(text: str, trains: Trains) -> str | None:
     return f"the page has other commands from lines {', '.join(lines[1:])} on; those from line {lines[0]} on are read"
 
 
-def _joined(block: Block) -> str:
+def _joined(block: CodeBlock) -> str:
     return "\n".join(PROMPT.sub("", line) for line in block.lines) + "\n"
 
 
-def _blocks(text: str) -> list[Block]:
+def _blocks(text: str) -> list[CodeBlock]:
     """The blocks that are of a shell, or of no language."""
-    found: list[Block] = []
-    mark, kept, block = "", False, Block(0, [])
+    found: list[CodeBlock] = []
+    mark, kept, block = "", False, CodeBlock(0, [])
     for number, line in enumerate(text.splitlines(), 1):
         fence = FENCE.fullmatch(line)
         if not mark and fence is not None:
             mark, kept = fence["mark"], fence["language"].lower() in OF_A_SHELL
-            block = Block(number + 1, [])
+            block = CodeBlock(number + 1, [])
         elif mark and line.strip().startswith(mark) and not line.strip().strip(mark[0]):
             found += [block] * kept
             mark = ""
