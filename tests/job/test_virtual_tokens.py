@@ -182,8 +182,9 @@ TYPES = tuple(
 def test_every_family_that_says_so_asks_for_the_tokens(name: str, tmp_path: Path) -> None:
     """Else the loss would not depend on anything that is trained."""
     path = model_of(Random(1), name, tmp_path)
-    task = json.loads(Path(path).read_text("utf-8")) | {"architectures": ["BertForSequenceClassification"]}
-    if name == "bert":
+    head = f"{name.title()}ForSequenceClassification"
+    if name in ("bert", "ernie"):  # whose masked tokens PEFT has no class for
+        task = json.loads(Path(path).read_text("utf-8")) | {"architectures": [head]}
         Path(path).write_text(json.dumps(task), "utf-8")
     keys = {**KEYS, "model": path, "attention": "eager", "sequence_length": 16, "adapter": "prompt-tuning"}
     job = build_job(keys)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import run
+from vramplan.errors import InputError
+from vramplan.job import build_job
 
 pytestmark = pytest.mark.plain
 
@@ -63,13 +65,12 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding zero2 --gpus 4 --precision amp-bf16", "precision", "not modelled"),
         ("--sharding zero2 --gpus 4 --optimizer muon", "optimizer", "not modelled"),
         ("--sharding zero3 --gpus 4 --offload gradients", "offload", "[optimizer, gradients]"),
-        ("--sharding zero3 --gpus 4 --offload-optimizer-device nvme", "offload_optimizer_device", "means nothing"),
         ("--sharding zero3 --offload optimizer --offload-optimizer-buffer-count 4", "buffer_count", "on NVMe"),
         ("--sharding zero3 --offload optimizer --offload-optimizer-device disk", "device", "'disk'"),
         (f"{NVME} --offload-optimizer-buffer-count 3", "offload_optimizer_buffer_count", "4"),
         ("--sharding zero2 --offload optimizer --offload-optimizer-device nvme", "device", "belongs to"),
         ("--sharding ddp --gpus 4 --offload-optimizer-device nvme", "device", "belongs to"),
-        ("--sharding zero3 --gpus 4 --offload-parameters-device nvme", "offload_parameters_device", "means nothing"),
+        ("--sharding zero3 --gpus 4 --offload-parameters-device nvme", "offload", "with the optimizer that steps"),
         ("--sharding zero3 --offload parameters,optimizer --offload-parameters-max-in-cpu 4", "max_in_cpu", "on NVMe"),
         (f"{DRIVE} --offload-parameters-buffer-count 0", "offload_parameters_buffer_count", "1"),
         (f"{DRIVE} --offload-parameters-buffer-size 19298687", "offload_parameters_buffer_size", "19298688 or more"),
@@ -87,6 +88,14 @@ def test_what_does_not_go_together_is_refused(words: str, key: str, says: str) -
     assert found.code == 2
     assert key in found.err
     assert says in found.err
+
+
+@pytest.mark.parametrize("key", ["offload_optimizer_device", "offload_parameters_device"])
+def test_a_device_of_states_that_stay_on_the_gpu_is_refused(key: str) -> None:
+    """On the command line it offloads them."""
+    job = {"model": "gpt2", "gpu": "a100", "precision": "mixed-bf16"}
+    with pytest.raises(InputError, match=f"{key}.*means nothing"):
+        build_job({**job, "parallel": {"data": 4, "sharding": "zero3", key: "nvme"}})
 
 
 def test_the_size_of_all_gathers_is_told_to_decide_nothing() -> None:
