@@ -125,8 +125,7 @@ SIXTH = Later(
         "sixth-swift-7b-lora-ddp": "not known; the same script on one device has 10 GiB less in its source",
         "sixth-swift-7b-lora-zero3": "not known; two devices have 1 GiB less than one device in its source, which "
         "would be a whole model at loading",
-        "sixth-swift-7b-lora-dpo": "its lengths were inferred, up to half of its maximum, and SWIFT makes whole logits "
-        "of a pair, as TRL did before 1.16, and a loss of its own beside",
+        "sixth-swift-7b-lora-dpo": "its lengths were inferred, up to half of its maximum",
         "sixth-swift-0.5b-*": "it is rounded to 2 GB; 1.5 would be written so too",
         "sixth-unsloth-whisper-*": "it evaluates every five steps with compute_metrics, for which the Trainer keeps "
         "logits and encoder states of the whole evaluation on the GPU",
@@ -165,7 +164,6 @@ EIGHTH = Later(
     First(36, 5, 5.3, 43.9),
     {
         "eighth-orca-qlora-*": "how long the longest of its rows are is not printed; 1,024 tokens were taken",
-        "eighth-swift-yi-6b-dpo": "SWIFT made whole logits of the pairs, as TRL did before 1.16",
     },
 )
 LATER = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)

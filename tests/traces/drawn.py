@@ -84,7 +84,12 @@ WORDS_NOT_DRAWN = {
     "activation_checkpointing": {"layers": "is Megatron's", "optimal": "chooses"}
     | {"gelu": "is llm.c's", "gelu-norms": "is llm.c's"},
     "attention": {"sdpa": "chooses"},
-    "loss": {"kto": "no rig has it", "fused-chunks": "is Unsloth's", "vocab-parallel": "is of split models"},
+    "loss": {
+        "dpo-logits": "is of older releases of TRL",
+        "kto": "no rig has it",
+        "fused-chunks": "is Unsloth's",
+        "vocab-parallel": "is of split models",
+    },
     "adapter.bias": {"none": "is usual"},
     "quantization": {"gptq-int4": "has a rig of its own"},
     "parallel.sharding": {"none": "is usual", "hsdp": "is drawn as `shards`", "distributed-optimizer": "is Megatron's"},

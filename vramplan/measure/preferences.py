@@ -22,6 +22,8 @@ SEQUENCES = 2  # of a pair
 BETA = 0.1
 ADAPTER_OFF, PRECOMPUTED, RESIDENT = "adapter-off", "precomputed", "model"
 ALL_OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")  # of the model that trains (DPOTrainer.__init__)
+OVER_LOGITS = "dpo-logits"
+DIRECT = ("dpo", OVER_LOGITS)
 COMPARED = ("orpo", "cpo", "simpo")  # losses over logits of pairs
 POLICY, PROMPT = "grpo", 1  # a prompt has so many tokens, and the rest is the completion
 CLIPPED = 0.2  # how far a ratio may be from 1 (GRPOConfig.epsilon of trl 1.16.0)
@@ -37,11 +39,13 @@ def is_preference(job: ResolvedJob) -> bool:
 
 def with_scores(job: ResolvedJob, model: Any, *, trains: bool) -> Any:
     """The model with TRL's head, and without dropout, as the trainer of DPO has it."""
-    if job.loss not in ("dpo", POLICY):
+    if job.loss not in (*DIRECT, POLICY):
         return model
     utils = import_module("trl.trainer.utils")
-    if job.loss == "dpo":
+    if job.loss in DIRECT:
         utils.disable_dropout_in_model(model)
+    if job.loss == OVER_LOGITS:
+        return model
     count = 1 if not trains else 2 if job.loss == POLICY else len(ALL_OUTPUTS)
     utils.add_fused_lm_head(model, outputs=ALL_OUTPUTS[:count])
     return model
@@ -49,7 +53,7 @@ def with_scores(job: ResolvedJob, model: Any, *, trains: bool) -> Any:
 
 def has_reference(job: ResolvedJob) -> bool:
     """Whether a second model lies beside the one that trains."""
-    return job.loss in ("dpo", POLICY) and job.dpo_reference == RESIDENT
+    return job.loss in (*DIRECT, POLICY) and job.dpo_reference == RESIDENT
 
 
 def pairs_of(job: ResolvedJob, device: str) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def pairs_of(job: ResolvedJob, device: str) -> dict[str, Any]:
             for of in ("chosen", "rejected")
             for name in ("input_ids", "attention_mask", "labels")
         }
-    names = ["input_ids", "attention_mask", *(["completion_mask"] if job.loss == "dpo" else [])]
+    names = ["input_ids", "attention_mask", *(["completion_mask"] if job.loss in DIRECT else [])]
     given = {name: tokens(SEQUENCES * size) for name in names}
     if job.dpo_reference == PRECOMPUTED:
         given |= {name: torch.randn(size, device=device) for name in ("ref_chosen_logps", "ref_rejected_logps")}
@@ -112,6 +116,8 @@ def preference_loss(job: ResolvedJob, model: Any, reference: Any, inputs: dict[s
         return _policy(job, model, inputs, around)
     if job.loss == "dpo":
         return _direct(job, model, reference, inputs, around)
+    if job.loss == OVER_LOGITS:
+        return _over_logits(job, model, reference, inputs)
     if job.loss == "reward":
         return _reward(model, inputs)
     return _compared(job, model, inputs)
@@ -150,6 +156,53 @@ def _direct(job: ResolvedJob, model: Any, reference: Any, inputs: dict[str, Any]
     loss = 0.0
     per_sequence_loss = -functional.logsigmoid(BETA * delta_score)
     return loss + per_sequence_loss.mean() * 1.0
+
+
+def _over_logits(job: ResolvedJob, model: Any, reference: Any, inputs: dict[str, Any]) -> Any:
+    """Source: trl 0.24.0, trainer/dpo_trainer.py, DPOTrainer.get_batch_loss_metrics and dpo_loss, up to the metrics."""
+    model_output = _concatenated(model, inputs)
+    if job.dpo_reference == PRECOMPUTED:
+        ref_chosen_logps, ref_rejected_logps = inputs["ref_chosen_logps"], inputs["ref_rejected_logps"]
+    else:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            whole = model if job.dpo_reference == ADAPTER_OFF else reference
+            if job.dpo_reference == ADAPTER_OFF:
+                stack.enter_context(model.disable_adapter())
+            ref_chosen_logps, ref_rejected_logps, *_rest = _concatenated(whole, inputs)
+    chosen_logps, rejected_logps, *_means = model_output
+    logratios = chosen_logps - rejected_logps
+    ref_logratios = ref_chosen_logps - ref_rejected_logps
+    logits = logratios - ref_logratios
+    losses = -functional.logsigmoid(BETA * logits) * 1.0
+    return losses.mean()
+
+
+def _concatenated(model: Any, inputs: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Source: trl 0.24.0, trainer/dpo_trainer.py, DPOTrainer.concatenated_forward, without what it does to prompts."""
+    ids, half = inputs["input_ids"], len(inputs["input_ids"]) // SEQUENCES
+    outputs = model(ids, attention_mask=inputs["attention_mask"], use_cache=False)
+    logits = outputs.logits
+    labels = torch.roll(ids, shifts=-1, dims=1)
+    loss_mask = torch.roll(inputs["completion_mask"], shifts=-1, dims=1).bool()
+    per_token_logps = _selected(logits, labels)
+    per_token_logps.masked_fill_(~loss_mask, 0)
+    per_token_logps = torch.roll(per_token_logps, shifts=1, dims=1)
+    all_logps = per_token_logps[:, 1:].sum(-1)
+    means = [part.clone().mean() for part in (logits[:half], logits[half:])]  # of all tokens, as all are completions
+    return all_logps[:half], all_logps[half:], *means
+
+
+def _selected(logits: Any, labels: Any) -> Any:
+    """Source: trl 0.24.0, trainer/utils.py, selective_log_softmax."""
+    if logits.dtype is torch.float32:
+        chosen = torch.gather(logits, dim=-1, index=labels.unsqueeze(-1)).squeeze(-1)
+        return chosen - torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
+    found = []
+    for row, where in zip(logits, labels, strict=True):
+        log_probabilities = functional.log_softmax(row, dim=-1)
+        found.append(log_probabilities.gather(dim=-1, index=where.unsqueeze(-1)).squeeze(-1))
+    return torch.stack(found)
 
 
 def _policy(job: ResolvedJob, model: Any, inputs: dict[str, Any], around: Around) -> Any:

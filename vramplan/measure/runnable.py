@@ -19,7 +19,7 @@ CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
 SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)
 
 LOSSES = ("standard", "fp32-logits", "half-logits", "chunked", "fused", "tiled")
-PREFERENCES = ("dpo", "orpo", "cpo", "simpo", "reward", "grpo")  # which trainers of TRL make
+PREFERENCES = ("dpo", "dpo-logits", "orpo", "cpo", "simpo", "reward", "grpo")  # which trainers of TRL make
 LIGER, AXOLOTL = "liger_kernel", "axolotl"
 LOSS_PACKAGES = {"fused": LIGER, "tiled": "trl"} | dict.fromkeys(PREFERENCES, "trl")
 

@@ -179,9 +179,12 @@ def _preferences(loop: Loop) -> Any:
         # trl 1.16.0, models/utils.py, prepare_fsdp: a reference has the policy alone
         with patch.object(loop.reference, "forward", _outside_of_autocast(loop.reference.forward, loop.device)):
             return preference_loss(job, model, loop.reference, loop.batch, around)
-    whole = as_it_was(model)
-    with patch.object(whole, "forward", widened(whole.forward, around())):
-        return preference_loss(job, model, None, loop.batch, around)
+    with contextlib.ExitStack() as stack:
+        for one in (model, loop.reference):
+            if one is not None and not (one is loop.reference and is_cast_beside_policy(job)):
+                whole = as_it_was(one)
+                stack.enter_context(patch.object(whole, "forward", widened(whole.forward, around())))
+        return preference_loss(job, model, loop.reference, loop.batch, around)
 
 
 def _around(loop: Loop) -> Callable[[], contextlib.AbstractContextManager[Any]]:

@@ -121,7 +121,8 @@ CHECKPOINTINGS = (
 )
 
 HALF_LOGITS = "half-logits"
-REFERENCED_LOSSES = ("dpo", "kto")  # which compare with a reference model
+OVER_LOGITS = "dpo-logits"  # DPO of releases of TRL that made whole logits
+REFERENCED_LOSSES = ("dpo", OVER_LOGITS, "kto")  # which compare with a reference model
 PAIR_LOSSES = ("orpo", "cpo", "simpo")  # over the logits of pairs
 REWARD = "reward"
 POLICY = "grpo"  # TRL's over completions that a policy has sampled

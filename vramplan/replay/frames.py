@@ -23,6 +23,7 @@ AROUND_THE_MODEL = frozenset(
         "compiling",
         "objectives",
         "pair_losses",
+        "preference_logits",
         "preference_pairs",
         "scaling",
         "trained",

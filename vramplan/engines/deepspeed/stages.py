@@ -17,7 +17,7 @@ from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.engines.deepspeed.zero3_plan import plan_of
 from vramplan.options.words import EMBEDDED_PROMPTS, OTHER_OPTIMIZERS, VECTOR_OPTIMIZERS
-from vramplan.replay.models.modules import DPO_ADAPTER_OFF, KTO_ADAPTER_OFF, Recipe, Segment
+from vramplan.replay.models.modules import DPO_ADAPTER_OFF, DPO_LOGITS_ADAPTER_OFF, KTO_ADAPTER_OFF, Recipe, Segment
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.optimizers import MOMENTS
@@ -27,7 +27,8 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.sharding import Way
 from vramplan.replay.techniques import Shards, objective_of
 
-SWITCHED_OFF = (DPO_ADAPTER_OFF, KTO_ADAPTER_OFF)  # losses for which the model runs again without its adapter
+SWITCHED_OFF = (DPO_ADAPTER_OFF, DPO_LOGITS_ADAPTER_OFF, KTO_ADAPTER_OFF)
+"""Losses for which the model runs again without its adapter."""
 
 
 def stacks_of(recipe: Recipe) -> tuple[tuple[Segment, ...], ...]:

@@ -65,6 +65,8 @@ def never_traced(job: ResolvedJob) -> Iterator[str]:
         yield f"optimizer {word} was never traced in a whole run: states and step are those of its library's code"
     elif word.startswith(PROJECTING) and job.model.transformers_model_type not in projectable():
         yield f"optimizer {word} was never traced with {traced_code(job.model)}"
+    if job.loss == words.OVER_LOGITS:
+        yield f"loss {job.loss} was never traced: the code of TRL 0.24 was read"
     if job.loss == "kto":
         yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:

@@ -109,7 +109,7 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
 
 def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
-    if word in words.PAIR_LOSSES:
+    if word in (words.OVER_LOGITS, *words.PAIR_LOSSES):
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
     if word in (words.TILED, words.BY_SIZE):
         return "chunked:N" in known and (word != words.BY_SIZE or model.engine is None)

@@ -12,10 +12,13 @@ from vramplan.values.adapter_kinds import KINDS
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
 
-OF_A_HEAD = ("standard", "fp32-logits", words.HALF_LOGITS, "chunked:N", "classification", *words.PAIR_LOSSES)
+OF_A_HEAD = (
+    *("standard", "fp32-logits", words.HALF_LOGITS, "chunked:N", "classification"),
+    *(words.OVER_LOGITS, *words.PAIR_LOSSES),
+)
 """Losses that call the head as a module, and do not take its weight."""
 
-OF_TRL = (*words.REFERENCED_LOSSES, words.POLICY, words.TILED)
+OF_TRL = ("dpo", "kto", words.POLICY, words.TILED)
 """Losses for which TRL takes the weight and the bias of the head (trl 1.16.0, trainer/utils.py, add_fused_lm_head)."""
 
 OF_A_WEIGHT = (*OF_TRL, "fused")

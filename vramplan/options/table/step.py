@@ -295,9 +295,9 @@ FORWARD_ROWS = (
     Option(
         "dpo_reference",
         WORD,
-        "Where the losses dpo, kto and grpo have the reference model's log-probabilities from.",
+        "Where the losses dpo, dpo-logits, kto and grpo have the reference model's log-probabilities from.",
         words=("model", "precomputed", "adapter-off"),
-        usual="with the losses `dpo` and `kto` `model`, with an adapter `adapter-off`; with `grpo` none",
+        usual="with the losses `dpo`, `dpo-logits` and `kto` `model`, with an adapter `adapter-off`; with `grpo` none",
         note="[How](losses.md#preference-training).",
         section=FORWARD,
     ),

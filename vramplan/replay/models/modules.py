@@ -61,6 +61,9 @@ TOP_TOKENS = "top-tokens"  # a divergence from the likeliest tokens of a teacher
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
 DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
 KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF = "kto", "kto-precomputed", "kto-adapter-off"  # the same over single sequences
+DPO_LOGITS, DPO_LOGITS_PRECOMPUTED = "dpo-logits", "dpo-logits-precomputed"  # of releases of TRL without that head
+DPO_LOGITS_ADAPTER_OFF = "dpo-logits-adapter-off"
+PREFERENCES_OVER_LOGITS = (DPO_LOGITS, DPO_LOGITS_PRECOMPUTED, DPO_LOGITS_ADAPTER_OFF)
 PREFERENCES = (DPO, DPO_PRECOMPUTED, DPO_ADAPTER_OFF, KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF)
 ORPO, CPO, SIMPO, REWARD = "orpo", "cpo", "simpo", "reward"  # over pairs, without a reference
 LOGIT_PAIRS = (ORPO, CPO, SIMPO)
@@ -74,12 +77,12 @@ OUTSIDE_LOSSES = {
     TOP_TOKENS: HIDDEN_AND_LAST,
     TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
-    **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),
+    **dict.fromkeys((*PREFERENCES_OVER_LOGITS, *LOGIT_PAIRS, REWARD), LOGITS),
     **dict.fromkeys(POLICIES, ENTROPIES),
 }
 """Losses that the training loop makes when the model has returned, and what the model is asked for."""
 
-MASKED = (TILED, *PREFERENCES, *LOGIT_PAIRS, REWARD, *POLICIES)
+MASKED = (TILED, *PREFERENCES, *PREFERENCES_OVER_LOGITS, *LOGIT_PAIRS, REWARD, *POLICIES)
 """Losses of TRL, whose collators give a mask that leaves nothing out where nothing is padded."""
 
 SCORED = (SCORES, ALL_SCORES, TOKEN_SCORES, ENTROPIES)

@@ -152,15 +152,17 @@ def join_images(x: Tensor) -> Tensor:
     return x.tape.new("cat", x.shape, x.dtype, True, None, x.tape.record("cat", (x,), backward))
 
 
-def for_each(tape: Tape, operator: str, shape: tuple[int, ...], dtype: DType, each_bytes: int) -> Tensor:
-    """A tensor of so many bytes for each image, seen as one of the shape of all: new.
+def for_each(
+    tape: Tape, operator: str, shape: tuple[int, ...], dtype: DType, each_bytes: int, several: int = 1
+) -> Tensor:
+    """A tensor of so many bytes for each image, or `several` for each sample, seen as one of the shape of all: new.
 
     Source: transformers 5.23, models/mistral3/modeling_mistral3.py, Mistral3PatchMerger.forward;
     models/pixtral/modeling_pixtral.py, PixtralVisionModel.forward.
     """
     made = tape.new(operator, shape, dtype, True)
     assert made.storage is not None
-    each = rounded(each_bytes)
+    each = several * rounded(each_bytes)
     tape.resize(made.storage.index, *((each * tape.batch, 0) if tape.direct else (0, each)))
     return made
 

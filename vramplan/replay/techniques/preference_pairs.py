@@ -115,7 +115,7 @@ def forward_and_preferences(
     def reference(labels: Tensor) -> Scored:
         alone = (Segment(1, recipe.shape.layers, False),)
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
-        off = (lambda: _switched_off(tape)) if shares else None
+        off = (lambda: switched_off(tape)) if shares else None
         run = partial(_reference_scores, tape, (ids, labels, *masks))
         found, buffers, weights = run_beside(setup, tape, frozen, run, off)
         if not shares:
@@ -133,7 +133,8 @@ def _reference_scores(tape: Tape, given: tuple[Tensor, ...], model: Any) -> Scor
     return _scores(tape, model(*given))
 
 
-def _switched_off(tape: Tape) -> Trained:
+def switched_off(tape: Tape) -> Trained:
+    """The adapter of the model that trains, which lets its inputs pass by."""
     adapted = tape.role(Trained)
     assert isinstance(adapted, Adapted)
     return AdapterOff(adapted)
