@@ -355,3 +355,28 @@ def test_a_word_behind_a_list_shows_a_profile_or_is_a_part_of_the_names() -> Non
         typed, meant = (run(*words) for words in same)
         assert (typed.code, typed.out) == (0, meant.out)
     assert "no GPU profile 'h1000'" in refused("gpus", "h1000").err
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("gpus 40gb", ("--min-memory", "40gb")),
+        ("gpus at least 80 GB", ("--min-memory", "80 GB")),
+        ("gpus hopper", ("--architecture", "hopper")),
+        ("gpus ampere bf16 40gb", ("--architecture", "ampere", "--bf16", "--min-memory", "40gb")),
+        ("gpus rtx 4090", ("show", "rtx-4090")),
+        ("gpus a100 80gb", ("show", "a100-80gb")),
+        ("models qwen2.5 7b", ("show", "qwen2.5-7b")),
+        ("models llama 8b", ("--name", "llama 8b")),
+    ],
+)
+def test_words_behind_a_list_are_a_profile_or_filters(words: str, options: tuple[str, ...]) -> None:
+    kind = words.split()[0]
+    spoken, typed = run(*words.split()), run(kind, *options)
+    assert (spoken.code, spoken.out) == (typed.code, typed.out)
+    assert spoken.code == 0
+    assert "llama-3.1-8b" in spoken.out or kind == "gpus" or "show" in options
+
+
+def test_words_that_no_profile_has_are_refused() -> None:
+    assert "no gpus are called 'quux 3'" in refused("gpus", "quux", "3").err

@@ -141,6 +141,8 @@ def test_what_is_asked_for_is_solved(words: tuple[str, ...], solved: str) -> Non
         (("OOM on tinyllama with h100",), "what is 'OOM'?"),
         (("fastest", "tinyllama", "h100"), "what is 'fastest'?"),
         ((*TINY, "trl", "sft", "quux"), "what is 'quux'?"),
+        (("tinyllama", "lora", "rank", "16", "or", "32", "h100"), "what is 'or 32'?"),
+        ((*TINY, "lora", "10000", "steps"), "the length of a run is"),
     ],
 )
 def test_a_word_that_is_not_understood_is_never_dropped(words: tuple[str, ...], said: str) -> None:
@@ -191,3 +193,96 @@ def test_every_shortcut_without_a_value_is_a_word_too() -> None:
     for flag in flags:
         words = flag.removeprefix("--").split("-")
         assert "what is" not in run("fit", "gpt2", "2xh100", *words, "--micro-batch", "1").err, flag
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("lora", "4", "gpus"), ("--lora", "--gpus", "4")),
+        (("lora", "4", "gpus", "1024"), ("--lora", "--gpus", "4", "--seq", "1024")),
+        (("lora", "16", "seq", "1024"), ("--lora", "--rank", "16", "--seq", "1024")),
+        (("lora", "only"), ("--lora",)),
+        (("lora", "lr", "2e-4"), ("--lora",)),
+        (("no", "offload"), ("--offload", "none")),
+        (("8卡",), ("--gpus", "8")),
+        (("双卡", "lora"), ("--gpus", "2", "--lora")),
+    ],
+)
+def test_a_number_behind_lora_is_of_what_follows_it(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    assert job_of(*TINY, *typed, *ONE) == job_of(*TINY, *meant, *ONE)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("tinyllama/h100",), TINY),
+        (("tinyllama", "4张3090"), ("tinyllama", "4x3090")),
+        (("tinyllama", "8块", "h100"), ("tinyllama", "8xh100")),
+        (("tinyllama", "a100x2卡"), ("tinyllama", "2xa100")),
+    ],
+)
+def test_two_words_in_one_are_read_apart(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    assert job_of(*typed, *ONE) == job_of(*meant, *ONE)
+
+
+def test_one_run_is_not_with_and_without_something() -> None:
+    words = ("gpt2", "v100", "--micro-batch", "1")
+    for said in ("with and without", "with or without"):
+        assert f"what is {said!r}?" in refused("fit", *words, *said.split(), "checkpointing").err
+    assert columns("compare", *words, "with", "and", "without", "gradient", "checkpointing") == {
+        "checkpointing": ["none", "full"]
+    }
+
+
+def columns(*words: str) -> dict[str, list[str]]:
+    """What varies in a comparison, and its values."""
+    found: dict[str, list[str]] = {}
+    for cell in run(*words, "--format", "json").document["cells"]:
+        for option, value in cell["options"].items():
+            found.setdefault(option, [])
+            found[option] += [] if value in found[option] else [value]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "varied"),
+    [
+        ("compare gpt2 t4 seq 128,256", {"seq": ["128", "256"]}),
+        ("compare tinyllama h100 lora 1k,2k", {"seq": ["1k", "2k"]}),
+        ("compare gpt2 a100 40gb, h100 lora", {"gpu": ["a100 40gb", "h100"]}),
+        ("compare gpt2 a100 40gb,h100 lora", {"gpu": ["a100 40gb", "h100"]}),
+        ("scale gpt2 h100 1,2,4", {"gpus": ["1", "2", "4"]}),
+        ("scale gpt2 h100 lora 1 2", {"gpus": ["1", "2"]}),
+        ("scale gpt2 h100 from 1 to 2", {"gpus": ["1", "2"]}),
+        ("scale gpt2 h100 max 2 gpus", {"gpus": ["1", "2"]}),
+    ],
+)
+def test_lists_are_words_too(words: str, varied: dict[str, list[str]]) -> None:
+    assert columns(*words.split(), "--micro-batch", "1") == varied
+
+
+def test_a_list_of_gpus_in_quotes_is_not_taken_apart() -> None:
+    ran = run("compare", "gpt2", "a100 40gb,h100", "--micro-batch", "1")
+    assert "fastest: --gpu h100" in ran.out
+    assert "--gpu 'a100 40gb'," in ran.out  # as a shell takes it
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("plan gpt2 t4 exclude offload", ("--exclude", "offload")),
+        ("plan gpt2 t4 fastest", ()),
+        ("checkpoints gpt2 t4 budget 4 GiB", ("--budget", "4 GiB")),
+        ("explain gpt2 t4 tensor ln_f.weight", ("--tensor", "ln_f.weight")),
+    ],
+)
+def test_options_of_one_command_are_words_of_it(words: str, options: tuple[str, ...]) -> None:
+    command, model, gpu, *said = words.split()
+    spoken, typed = run(command, model, gpu, *said, *ONE), run(command, model, gpu, *options, *ONE)
+    assert (spoken.code, spoken.out) == (typed.code, typed.out)
+    assert spoken.out
+
+
+def test_words_that_may_name_a_fine_tune_are_one() -> None:
+    err = refused("fit", "nous", "hermes", "2", "mistral", "7b", "dpo", "h100").err
+    assert "the name of a fine-tune is one word, as in nous-hermes-2-mistral-7b-dpo" in err

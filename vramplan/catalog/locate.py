@@ -177,9 +177,12 @@ def is_part_of_a_name(kind: Kind, text: str) -> bool:
 
 
 def is_in_a_name(text: str, names: Iterable[str]) -> bool:
-    """Whether one of the names has the text, whatever the letters' case and the dashes: gpt-2 is in gpt2-xl."""
-    wanted = slug(text).replace("-", "")
-    return any(wanted in slug(name).replace("-", "") for name in names)
+    """Whether one of the names has the text, whatever the letters' case and the dashes: gpt-2 is in gpt2-xl.
+
+    Of words with spaces between, it has each behind the one before.
+    """
+    wanted = ".*".join(re.escape(slug(word).replace("-", "")) for word in text.split())
+    return any(re.search(wanted, slug(name).replace("-", "")) is not None for name in names)
 
 
 def shadowed(kind: Kind, name: str, file: str) -> Path | None:

@@ -149,9 +149,20 @@ def a_model(reader: WordsReader, word: str) -> TypedOption:
                 return TypedOption(reader.declared["--model"], "--model", whole)
     if not is_path(word) and "/" not in word and not reader.names_a_model(word) and _is_unknown(word):
         if _begins_a_model(reader, reader.words) and "--profiles" not in reader.words:
-            raise UsageError(f"what is {shown(word)}?", hint=named("vramplan.cli.spoken:hint_for")(word, reader))
+            hint = named("vramplan.cli.spoken:hint_for")(word, reader)
+            raise UsageError(f"what is {shown(word)}?", hint=hint or _a_fine_tune(reader, word))
         word = meant_by(reader, "models", word)
     return TypedOption(reader.declared["--model"], "--model", word)
+
+
+def _a_fine_tune(reader: WordsReader, word: str) -> str | None:
+    """What to write where words may be the name of a fine-tune: `nous hermes 2 mistral 7b`, in one word."""
+    behind = reader.behind()
+    for count in range(len(behind), 0, -1):
+        whole = "-".join((word, *behind[:count]))
+        if named("vramplan.catalog.model_names:profile_by")(whole) is not None:
+            return f"the name of a fine-tune is one word, as in {whole}; else leave {word!r} out"
+    return None
 
 
 def _begins_a_model(reader: WordsReader, words: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vramplan.cli import named
-from vramplan.cli.typed import COMPARING, STDIN, OptionReader, TypedOption, is_file
+from vramplan.cli.typed import COMPARING, SCALE, STDIN, OptionReader, TypedOption, is_file
 from vramplan.errors import UsageError
 
 MAY_BE_PASTED = re.compile(
@@ -29,6 +29,8 @@ class WordsReader(OptionReader):
     def read_on(self, found: list[TypedOption]) -> list[TypedOption]:
         """The options found, and all that are left. Raises UsageError."""
         self._complete(found)
+        if self.command.name in COMPARING:
+            self.words = named("vramplan.cli.told:with_sizes_apart")(self.words)
         while self.words:
             word = self.words.pop(0)
             if MAY_BE_PASTED.search(word) and (self.takes_model or self.command.name == "read"):
@@ -54,6 +56,12 @@ class WordsReader(OptionReader):
             self.tell(", ".join(self.read_so))
         return found
 
+    def behind(self) -> list[str]:
+        """As any reader does, as far as a comma: `a100 40gb, h100` are two."""
+        found = super().behind()
+        end = next((at for at, one in enumerate(found) if one.endswith((",", ";"))), len(found))
+        return [one.rstrip(",;") or one for one in found[: end + 1]]
+
     def _complete(self, found: list[TypedOption]) -> None:
         """Give the last option the words behind it that belong to the name which it has."""
         last = found[-1] if found else None
@@ -68,22 +76,32 @@ class WordsReader(OptionReader):
         """What a word beside the options is: a technique or a number with what it counts, the GPU, the model."""
         given = {one.parameter.name for one in found if one.parameter is not None}
         is_named = "model" in given
-        word = word.rstrip(",;") or word
+        is_ended, word = word.endswith((",", ";")), word.rstrip(",;") or word
         if not word.strip():
             raise UsageError(f"what is {word!r}?", hint="an empty word, as of a variable that is not set: leave it out")
-        if is_named and word.lower() in PLACES and self.behind():
+        is_both = self.behind()[:1] != [] and self.behind()[0].lower() in JOINS  # with and without
+        if is_named and word.lower() in PLACES and self.behind() and not is_both:
             return []
-        is_gpu = word.lower() != ALL and self.names_a_gpu(word, behind=True)
+        parted = named("vramplan.cli.told:parted")(self, word, is_model_named=is_named)
+        if parted is not None:
+            self.words = [*parted, *self.words]
+            return []
+        program = named("vramplan.cli.told:program")(self, word, found) if self.command.name == "convert" else None
+        if program is not None:
+            self.words = [*program, *self.words]
+            return []
+        is_gpu = word.lower() != ALL and all(self.names_a_gpu(one, behind=True) for one in word.split(","))
         is_known = is_gpu or (not is_named and self.names_a_model(word))
         if not is_known and self._is_spoken(word):
             return []
-        if self.behind():
+        if self.behind() and not is_ended:
             word = self._whole(word, found)
             is_known = is_known or self.names_a_gpu(word, behind=True)
         if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
             return [TypedOption(self.declared["--gpu"], "--gpu", word)]
         rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
-        is_rank = rank is not None and (not word.isdecimal() or int(word) < A_LENGTH)
+        is_counted = rank is not None and word.isdecimal() and named("vramplan.cli.spoken:counts")(self, word)
+        is_rank = rank is not None and not is_counted and (not word.isdecimal() or int(word) < A_LENGTH)
         if is_rank and rank is not None and found[-1:] and found[-1].name == "--adapter" and found[-1].is_shortcut:
             self.tell(f"{found[-1].spelling} {word} is read as {found[-1].spelling} --rank {rank[1]}")
             return [TypedOption(self.declared["--rank"], found[-1].spelling, rank[1], "--rank")]
@@ -91,6 +109,8 @@ class WordsReader(OptionReader):
             return [TypedOption(self.declared["--model"], "--model", word)]
         if not is_known and self._counts(word, found):
             return []
+        if self.command.name == SCALE and (listed := named("vramplan.cli.told:numbers")(self, word)) is not None:
+            return [TypedOption(self.declared["--gpus"], "--gpus", listed)]
         if is_named:
             seems = named("vramplan.cli.parted:a_gpu_it_seems")(self, word, found)
             return [] if seems is None else [seems]
@@ -181,6 +201,7 @@ SIZED = re.compile(r"\S[\s_-]+\(?\d+\s?(gi?b|g)\)?$", re.IGNORECASE)  # a card w
 TARGET = re.compile(
     r"[a-z]\w*_[a-z]\w*"
 )  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
+JOINS = ("and", "or", "vs", "vs.")
 TIMES = ("x", "*", "\u00d7")
 SIZE = re.compile(r"\d+(\.\d+)?\s*gi?b?\b", re.IGNORECASE)  # of memory, which no model is called
 A_LENGTH = 512  # the least number that stands alone for a length: no adapter has so large a rank

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from vramplan.catalog.model_names import profile_by
+from vramplan.cli import named
 from vramplan.cli.hints import ALWAYS_SO
 from vramplan.cli.meant import one_setting, option, without_effect
 from vramplan.cli.reader import A_LENGTH, WordsReader
-from vramplan.cli.typed import COMPARING, YES, TypedOption, other_names, shortcuts
+from vramplan.cli.typed import A_RUN, COMPARING, RUNS, SCALE, YES, TypedOption, other_names, shortcuts
 from vramplan.errors import UsageError, near_matches
 from vramplan.options.option import COUNT, NUMBER, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, OPEN, meaning
@@ -36,6 +37,19 @@ FILLERS = frozenset(
     )
 )
 """Words of a sentence that say nothing of a run."""
+
+SAID_OF = {
+    "plan": ("fastest", "quickest", "best", "way"),
+    "compare": ("fastest", "cheapest", "best", "faster", "cheaper", "better", "between", "which"),
+    "scale": ("max", "maximum", "until", "till"),  # before the last number of GPUs
+    "explain": ("why", "where", "peak", "breakdown"),
+    "timeline": ("step", "peak"),
+}
+"""The same of one command, whose answer says it anyway."""
+BY_DASHES = ("--max", "--print", "--job", "--config", "--from")
+"""Options that a word does not stand for beside a number."""
+NUMBERS = r"[1-9]\d*(,[1-9]\d*)*"
+BIASES = "adapter.bias"
 
 JOINS = ("and", "or")
 DIGITS = {"single": "1", "one": "1", "dual": "2", "two": "2", "three": "3", "four": "4", "quad": "4", "eight": "8"}
@@ -80,6 +94,7 @@ PHRASES = {
     ),
     ("--gpus", "auto"): ("how-many-cards", "number-of-gpus", "minimum-gpus", "minimum-number-of-gpus"),
     ("--targets", "all-linear"): ("all-linear", "all-linear-layers", "all-linear-modules", "every-linear-layer"),
+    ("--offload", "none"): ("no-offload", "no-offloading", "no-cpu-offload", "no-cpu-offloading"),
     ("--precision", "amp"): ("mixed-precision", "automatic-mixed-precision"),
     ("--precision", "fp32"): ("full-precision", "single-precision"),
     ("--checkpointing=true",): ("checkpointing", "activation-checkpointing", "recomputation", "gradient-checkpoint"),
@@ -100,7 +115,7 @@ NEVER = frozenset(
 )
 """Values of an option that a word beside it does not say alone."""
 
-_NUMBER = re.compile(r"\d+(?:[.,_]\d+)*[kKmMbB]?")
+_NUMBER = re.compile(r"\d+(?:[.,_]\d+)*(?:[kKmMbB]|e-?\d+)?(?:,\d+(?:\.\d+)?[kKmMbB]?)*")  # or a list: 2k,4k,8k
 _GLUED = re.compile(
     r"([a-z][a-z_-]*?)[-_:=]?(\d+(?:[.,_]\d+)*k?)|(\d+(?:[.,_]\d+)*k?)[-_]?([a-z][a-z_-]+)", re.IGNORECASE
 )
@@ -134,6 +149,9 @@ def technique(reader: WordsReader, word: str) -> list[str] | None:
 
     The words behind it are taken from the reader. Raises UsageError.
     """
+    own = named("vramplan.cli.told:own_word")(reader, word)
+    if own is not None:
+        return _taken(reader, *own)
     words = [word, *reader.behind()]
     for count in range(len(words), 0, -1):
         found = _switch(_phrase(words[:count]), reader)
@@ -159,6 +177,18 @@ def amount(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list
     return None if meant is None else _taken(reader, words[: meant[0]], meant[1])
 
 
+def counts(reader: WordsReader, word: str) -> bool:
+    """Whether a number behind `lora` is of what follows it, and no rank: `lora 4 gpus`, but `lora 16 seq 2048`."""
+    words = [word, *reader.behind()]
+    for count, name, value in _numbered(words):
+        found = _counts(name, value, reader) if count > 1 and value == word else None
+        if found is not None:
+            after = words[count] if count < len(words) and _NUMBER.fullmatch(words[count]) else None
+            is_gpu = after is not None and reader.names_a_gpu(after, behind=False)  # lora 2 gpus 4090
+            return after is None or is_gpu or (found[0] in BEFORE[1:] and _a_length(after, reader) is not None)
+    return reader.command.name == SCALE and re.fullmatch(NUMBERS, words[1] if len(words) > 1 else "") is not None
+
+
 def filler(reader: WordsReader, word: str) -> bool:
     """Whether a word says nothing of a run. Raises UsageError for one that leaves something open."""
     small = word.lower().strip(",;?!")
@@ -170,9 +200,13 @@ def filler(reader: WordsReader, word: str) -> bool:
     behind = reader.behind()[:1]
     if small in JOINS and behind and (reader.names_a_model(behind[0]) or reader.names_a_gpu(behind[0], behind=False)):
         return False  # two that may be compared
+    if small == JOINS[1] and behind and _NUMBER.fullmatch(behind[0]):  # rank 16 or 32
+        raise UsageError(
+            f"what is '{word} {behind[0]}'?", hint="one run has one value; compare takes a list, as in --rank 16,32"
+        )
     if small in ("vs", "vs.", "versus", "against"):
         return reader.command.name in COMPARING
-    return small in FILLERS or not small.strip("+&-/.,|@;:()")
+    return small in FILLERS or small in SAID_OF.get(reader.command.name, ()) or not small.strip("+&-/.,|@;:()")
 
 
 def hint_for(word: str, reader: WordsReader, *, is_all_named: bool = False) -> str | None:
@@ -253,6 +287,8 @@ def _switch(phrase: str, reader: WordsReader) -> list[str] | None:
     if phrase in ALWAYS_SO:
         return []
     row = has_the_word(phrase)
+    if row is not None and row.key == BIASES and phrase.endswith("-only"):
+        return None  # `lora only` is a technique and no bias
     if row is None and "-" in phrase:
         return _in_other_order(phrase, reader)
     if row is None or row.kind != WORD or row.option not in reader.declared:
@@ -276,12 +312,22 @@ def _in_other_order(phrase: str, reader: WordsReader) -> list[str] | None:
 
 def _several(phrase: str, reader: WordsReader) -> list[str] | None:
     """Values of one option with commas between them, where a list is compared: `lora,qlora`."""
-    each = [_switch(one, reader) or [] for one in phrase.split(",")]
-    means = {one.flags[0]: one.means for one in shortcuts(reader.command).values()}
-    each = [list(means.get(one[0], one)) if len(one) == 1 else one for one in each]
+    each = [setting_of(one, reader) for one in phrase.split(",")]
     if reader.command.name not in COMPARING or any(len(one) != 2 for one in each) or len({one[0] for one in each}) > 1:
         return None
     return [each[0][0], ",".join(value for _, value in each)]
+
+
+def setting_of(phrase: str, reader: WordsReader) -> list[str]:
+    """The option and the value that a phrase is; another number of words where it is no setting."""
+    found = _switch(phrase, reader) or []
+    if len(found) != 1:
+        return found
+    name, equals, value = found[0].partition("=")
+    shortcut = shortcuts(reader.command).get(name)
+    if shortcut is None:
+        return [name, value] if equals else found
+    return list(shortcut.means)
 
 
 def _valued(words: Sequence[str], reader: WordsReader) -> list[str] | None:
@@ -310,6 +356,10 @@ def _counts(name: str, value: str, reader: WordsReader) -> list[str] | None:
     """The option that counts what a name says, with a number."""
     plain = name.strip("-=:")
     unit = OF_UNIT.get(plain)
+    if plain == "steps" and value.isdecimal() and len(value) > A_RUN["--steps"]:
+        raise UsageError(
+            f"what is '{value} steps'?", hint=f"{RUNS}; --steps {value} would be micro-batches of one step"
+        )
     if unit == "--seq" and "token" in plain and OF_A_RUN.fullmatch(value):
         unit = "--tokens"
     if unit is not None:
@@ -317,7 +367,7 @@ def _counts(name: str, value: str, reader: WordsReader) -> list[str] | None:
         return [unit, value] if known else None
     own = other_names(reader.command).get(f"--{plain}", f"--{plain}")
     if own in reader.declared and not reader.declared[own].is_flag and reader.declared[own].name not in parameters():
-        return [own, value] if len(plain) > 1 and own not in ("--max", "--print", "--job", "--config") else None
+        return [own, value] if len(plain) > 1 and own not in BY_DASHES else None
     row = _row(plain, reader)
     if row is not None and row.kind in (COUNT, NUMBER, PARAMETERS):
         return [row.option, value]
@@ -387,7 +437,7 @@ def _a_length(word: str, reader: WordsReader) -> tuple[int, list[str]] | None:
     """A number that can only be the length of a sequence: 8k, or a large power of two."""
     if "--seq" not in reader.declared:
         return None
-    if re.fullmatch(r"\d{1,4}[kK]", word):
+    if re.fullmatch(r"\d{1,4}[kK](,\d{1,4}[kK])*", word):
         return 1, ["--seq", word]
     number = int(word) if re.fullmatch(r"\d{3,7}", word) else 0
     is_one = number >= A_LENGTH and (number & (number - 1) == 0 or number % 1024 == 0)

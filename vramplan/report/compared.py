@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from vramplan.options.flags import quoted
 from vramplan.report.csv import written
 from vramplan.report.lines import Cell as Text
 from vramplan.report.lines import Column, Line, Span, table, wrap
@@ -125,7 +126,7 @@ def _unjudged(answer: Comparison) -> Iterator[str]:
 
 def named(cell: Cell) -> str:
     """The options that are special about a run, as they are typed."""
-    return " ".join(f"--{key} {value}" for key, value in cell.options.items()) or "the run"
+    return " ".join(f"--{key} {quoted(str(value))}" for key, value in cell.options.items()) or "the run"
 
 
 def _with(cell: Cell, figure: str) -> str:
