@@ -10,8 +10,9 @@ from itertools import takewhile
 
 from vramplan.cli import named
 from vramplan.cli.reader import WordsReader
-from vramplan.cli.spoken import NUMBERS, setting_of
+from vramplan.cli.spoken import setting_of
 from vramplan.cli.typed import COMPARING, SCALE, TypedOption
+from vramplan.cli.vocabulary import NUMBERS
 from vramplan.errors import UsageError
 
 SAID = ("--budget", "--svg", "--exclude", "--emit", "--emit-to", "--format", "--print")
