@@ -318,7 +318,7 @@ def test_what_qlora_leaves_open_is_told_of_the_quantization() -> None:
         (("completion", "zsh"), "--install-completion"),
         (("largest-model", "--gpu", "t4"), "vramplan compare -m A,B,C -g G"),
         (("llama3", "4090", "--qlora"), "did you mean vramplan fit llama3 4090 --qlora?"),
-        (("scale", "gpt2", "t4", "1,2,4"), "--gpus 1,2,4"),
+        (("compare", "gpt2", "t4", "1,2,4"), "--gpus 1,2,4"),
         (("explain", "gpt2", "t4", "--layer", "0"), "(--block N)"),
         (("timeline", "gpt2", "t4", "-o", "out.svg"), "--svg FILE draws"),
         (("fit", "gpt2", "h100", "--torchao"), "--optimizer adamw-8bit-torchao"),
