@@ -164,9 +164,9 @@ The same names are taken without their dashes, in any order, one by one or as a 
 | a number beside what it counts | `bs 8`, `bs8`, `8 gpus`, `2 nodes`, `rank 16`, `r=16`, `4096 tokens` |
 | a number with k, or a power of two from 512 on | the length of a sequence: `8k`, `4096` |
 | a size in GB or GiB | the GPU |
-| a list with commas, in `compare` and `plan` | each of them: `rank 8,16`, `2k,4k`, `lora,qlora`; `with and without packing` is both |
+| a list with commas, in `compare` and `plan` | each of them: `rank 8,16`, `2k,4k`; both of `with and without packing` |
 | numbers, in `scale` | numbers of GPUs: `1 2 4 8`, `up to 16` |
-| the name of an option of one command, before its value | `budget 16gb`, `exclude offload`, `tensor NAME`; `to trl` of `convert` |
+| an option of one command, and its value | `budget 16gb`, `exclude offload`, `tensor NAME`; `to trl` of `convert` |
 | `max batch size`, `longest context`, `how many gpus` | `--max micro-batch`, `--max sequence`, `--gpus auto` |
 | a name with one wrong letter, other points or dashes | that name, if only one is so near; no digit is corrected |
 | a word that says nothing of a run, as `can`, `train`, `with` | nothing |
