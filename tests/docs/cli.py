@@ -164,7 +164,7 @@ The same names are taken without their dashes, in any order, one by one or as a 
 | a number beside what it counts | `bs 8`, `bs8`, `8 gpus`, `2 nodes`, `rank 16`, `r=16`, `4096 tokens` |
 | a number with k, or a power of two from 512 on | the length of a sequence: `8k`, `4096` |
 | a size in GB or GiB | the GPU |
-| a list with commas, in `compare` and `plan` | each of them: `rank 8,16`, `2k,4k`; both of `with and without packing` |
+| a list with commas, in `compare` and `plan` | each of them: `rank 8,16`, `2k,4k`; `with and without checkpointing` |
 | numbers, in `scale` | numbers of GPUs: `1 2 4 8`, `up to 16` |
 | an option of one command, and its value | `budget 16gb`, `exclude offload`, `tensor NAME`; `to trl` of `convert` |
 | `max batch size`, `longest context`, `how many gpus` | `--max micro-batch`, `--max sequence`, `--gpus auto` |

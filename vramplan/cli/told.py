@@ -1,6 +1,6 @@
 """Words beside the options that one command has for itself, and words that are two in one.
 
-`budget 16gb` of checkpoints, `1 2 4 8` of scale, `to trl` of convert; `with and without packing`, `4张3090`.
+`budget 16gb` of checkpoints, `1 2 4 8` of scale, `to trl` of convert; `with and without checkpointing`, `4张3090`.
 """
 
 from __future__ import annotations
