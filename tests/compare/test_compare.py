@@ -149,7 +149,7 @@ def test_limits_that_cannot_be_judged_are_not_kept() -> None:
     assert broken.code == 3
     assert "fits (limit?)" in broken.out
     assert "none of them fits and keeps its limits" in broken.out
-    assert "not judged by its limits: --gpu 24 GiB" in broken.out
+    assert "not judged by its limits: --gpu '24 GiB'" in broken.out
     assert "no run has a rate" not in broken.out
     free = compared(*words)
     assert [cell["unjudged"] for cell in free["cells"]] == [None, None, None]

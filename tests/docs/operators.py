@@ -60,6 +60,7 @@ TITLES = {
     "vramplan.replay.operators.one_row": "Images of one row, all at once",
     "vramplan.replay.operators.biased": "Attention with a learned bias",
     "vramplan.replay.operators.fused_loss": "Fused loss",
+    "vramplan.replay.operators.log_softmax_by_row": "Log-probabilities of labels, row by row",
     "vramplan.replay.operators.lora_kernels": "Axolotl's fused LoRA",
     "vramplan.replay.operators.tiled_mlp": "An MLP in tiles along the sequence",
     "vramplan.replay.operators.top_tokens": "The loss of Axolotl's distillation from saved log-probabilities",

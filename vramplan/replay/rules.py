@@ -45,6 +45,7 @@ OWN = (
     "vramplan.replay.operators.fused_loss",
     "vramplan.replay.operators.chunks_by_size",
     "vramplan.replay.operators.in_place_loss",
+    "vramplan.replay.operators.log_softmax_by_row",
     "vramplan.replay.operators.liger",
     "vramplan.replay.operators.lora_kernels",
     "vramplan.replay.operators.tiled_mlp",
