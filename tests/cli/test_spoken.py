@@ -116,7 +116,7 @@ def test_devices_and_models_are_named_in_any_order(typed: tuple[str, ...], meant
     [
         (("gpt2", "v100", "max", "batch", "size"), "micro_batch_size"),
         (("what batch size fits gpt2 on a v100",), "micro_batch_size"),
-        (("longest", "context", "tinyllama", "lora", "3090"), "sequence_length"),
+        (("longest", "context", "gpt2", "lora", "t4"), "sequence_length"),
     ],
 )
 def test_what_is_asked_for_is_solved(words: tuple[str, ...], solved: str) -> None:
@@ -271,7 +271,7 @@ def test_a_list_of_gpus_in_quotes_is_not_taken_apart() -> None:
     ("words", "options"),
     [
         ("plan gpt2 t4 exclude offload", ("--exclude", "offload")),
-        ("plan gpt2 t4 fastest", ()),
+        ("timeline gpt2 t4 peak", ()),
         ("checkpoints gpt2 t4 budget 4 GiB", ("--budget", "4 GiB")),
         ("explain gpt2 t4 tensor ln_f.weight", ("--tensor", "ln_f.weight")),
     ],
