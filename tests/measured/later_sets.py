@@ -125,7 +125,6 @@ SIXTH = Later(
         "sixth-swift-7b-lora-ddp": "not known; the same script on one device has 10 GiB less in its source",
         "sixth-swift-7b-lora-zero3": "not known; two devices have 1 GiB less than one device in its source, which "
         "would be a whole model at loading",
-        "sixth-swift-7b-lora-dpo": "its lengths were inferred, up to half of its maximum",
         "sixth-swift-0.5b-*": "it is rounded to 2 GB; 1.5 would be written so too",
         "sixth-unsloth-whisper-*": "it evaluates every five steps with compute_metrics, for which the Trainer keeps "
         "logits and encoder states of the whole evaluation on the GPU",
