@@ -14,24 +14,12 @@ from vramplan.errors import UsageError
 EVERYTHING = ("list", "ls", "all")
 SHOW = "show"
 FILLERS = (
-    "with",
-    "at",
-    "least",
-    "of",
-    "and",
-    "more",
-    "memory",
-    "vram",
-    "gpus",
-    "gpu",
-    "cards",
-    "card",
-    "models",
-    "the",
-    "that",
+    *("with", "at", "least", "of", "and", "more", "memory", "vram", "gpus", "gpu", "cards", "card"),
+    *("models", "the", "that"),
 )
 """Words beside those that say which profiles are meant."""
 SWITCHES = ("--bf16", "--flash")
+UNIT = re.compile(r"[gt]i?b", re.IGNORECASE)
 
 
 class ListOfProfiles(TyperGroup):
@@ -91,11 +79,7 @@ def _filters(kind: str, words: list[str], command: Any) -> list[str] | None:
         word, *words = words
         small = word.lower()
         sized = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([gt]i?b?)?\+?", small)
-        unit = (
-            sized[2] or (words[0] if words and re.fullmatch(r"[gt]i?b", words[0], re.IGNORECASE) else "")
-            if sized
-            else ""
-        )
+        unit = "" if sized is None else sized[2] or next(filter(UNIT.fullmatch, words[:1]), "")
         if sized and unit and "--min-memory" in options:
             words = words if sized[2] else words[1:]
             found.append(f"--min-memory={sized[1]} {unit if len(unit) > 1 else unit + 'b'}")

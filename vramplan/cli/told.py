@@ -61,7 +61,9 @@ def _both(reader: WordsReader, said: str, behind: list[str]) -> Spoken:
         on, off = setting_of(name, reader), setting_of(f"no-{name}", reader)
         if len(on) == len(off) == 2 and on[0] == off[0] and reader.command.name in COMPARING:
             return [*said.split(), *behind[:count]], [on[0], f"{off[1]},{on[1]}"]
-    hint = "one run has one setting: say which; vramplan compare takes both, as values of one option"
+    hint = "one run has one setting: say which"
+    if reader.command.name not in COMPARING:
+        hint += "; vramplan compare takes both, where an option has two words for it"
     raise UsageError(f"what is {said!r}?", hint=hint)
 
 

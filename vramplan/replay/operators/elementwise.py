@@ -165,10 +165,13 @@ def mean_last(x: Tensor) -> Tensor:
     Backward: 1 new of the full size, the expanded gradient divided.
     Source: tools/autograd/derivatives.yaml, mean.dim; torch/csrc/autograd/FunctionsManual.cpp, mean_backward.
     """
-    shape = x.shape
+    shape, batched = (
+        x.shape,
+        x.batched,
+    )  # not those of the gradient, which has no batch where the mean is of all samples
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        return (grad.tape.new("div", shape, grad.dtype, grad.batched),)
+        return (grad.tape.new("div", shape, grad.dtype, batched),)
 
     node = x.tape.record("mean", (x,), backward)
     return x.tape.new("mean", (*shape[:-1], 1), x.dtype, x.batched, None, node)
