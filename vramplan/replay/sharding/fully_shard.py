@@ -188,12 +188,6 @@ class FullyShard(Collectives):
         unit.visits.append(len(self.visits))
         self.visits.append(unit)
 
-    def before_step(self) -> None:
-        """The host steps, and clips; the norm is summed over the devices."""
-        if self.policy.hosted is not None and self.policy.clips:
-            norm = self.tape.new("all_reduce", (), FP32, False, category="temporaries")
-            del norm
-
     def after_backward(self) -> list[Parameter]:
         """What is stepped are the shards.
 
@@ -440,10 +434,12 @@ class UnitBlock:
     def __call__(self, hidden: Any) -> Any:
         """The block, between what its unit does before and after it.
 
-        What it is given is cast first, but not when it runs again.
+        What it is given is cast first, but not when it runs again in its own backward. A block that runs again for the
+        backward of a later one, in a checkpoint of several, has yet to come to that.
+        Source: _fsdp_state.py, FSDPState._pre_forward (TrainingState.PRE_BACKWARD).
         """
         shard, names = self.shard, ()
-        if shard.inputs_dtype is not None and shard.tape.direction != "recompute":
+        if shard.inputs_dtype is not None and not (shard.tape.direction == "recompute" and self.unit.used_by_backward):
             names = getattr(self.block, "floats", names)
             hidden = shard.taken(hidden) if isinstance(hidden, Tensor) else hidden  # of blocks that give fp32
         if not names:
