@@ -212,3 +212,25 @@ def test_a_program_around_torchtitans_names_the_file_as_it_does(tmp_path: Path) 
     line = "mpiexec -n 4 python -u wrapper.py --job.config_file ./own.toml --training.local_batch_size 3\n"
     found = together(tmp_path, {"run.sh": line}, "run.sh")
     assert (found.program, found.job["micro_batch_size"], found.job["parallel"]["data"]) == ("torchtitan", 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("stages", "policy", "sharding", "shards"),
+    [
+        (2, "", ("fsdp-grad-op", "fsdp-grad-op"), (None, 2)),
+        (2, "always", ("fsdp", "hsdp:2"), (None, None)),
+        (1, "", ("fsdp", "hsdp:2"), (None, None)),
+        (1, "never", ("fsdp-grad-op", "fsdp-grad-op"), (None, 2)),
+    ],
+)
+def test_parameters_stay_whole_between_micro_batches_of_a_pipeline(
+    stages: int, policy: str, sharding: tuple[str, str], shards: tuple[int | None, int | None]
+) -> None:
+    text = (
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 8\nseq_len = 64\n[parallelism]\n'
+        f"data_parallel_shard_degree = 2\npipeline_parallel_degree = {stages}\n"
+    )
+    text += f'fsdp_reshard_after_forward = "{policy}"\n' if policy else ""
+    for more, word, group in zip(("", "data_parallel_replicate_degree = 2\n"), sharding, shards, strict=True):
+        found = meant(text + more, "titan.toml").job
+        holds(found["parallel"], sharding=word, shards=group, pipeline=stages if stages > 1 else None)

@@ -297,7 +297,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         )
     sheet.text("parallelism.context_parallel_rotate_method")
     if not alone:
-        _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context, context)
+        _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context, context, stages)
     schedule = (
         sheet.text("experimental.pipeline_parallel_schedule")
         or sheet.text("parallelism.pipeline_parallel_schedule")
@@ -326,27 +326,32 @@ def _is_alone(sheet: Sheet, others: int, shards: int) -> bool:
     return one and others == 1 and registry.release_of(sheet.written) != registry.VERSION
 
 
-def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int, context: int) -> None:
+def _sharding(
+    sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int, context: int, stages: int
+) -> None:
     """How devices share states; `each`: the devices of one data-parallel rank.
 
-    Those of a context shard the model too.
+    Those of a context shard the model too. Parameters stay whole between the micro-batches of a pipeline, unless the
+    file says otherwise. Source: pytorch/torchtitan 0.2.2, torchtitan/models/llama3/infra/parallelize.py, apply_fsdp.
     """
     old = "training.fsdp_reshard_after_forward"  # its place until spring 2025
     whole = sheet.text(old if sheet.given(old) else "parallelism.fsdp_reshard_after_forward")
+    kept = whole == "never" or (whole != "always" and stages > 1)
     of = ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree")
     if replicas > 1 and shards == context == 1:
         meaning.say("parallel.sharding", "ddp", *of)
         meaning.say("parallel.data", replicas, of[1])
         return
-    if replicas > 1 and shards >= 1 and shards * context > 1:
-        meaning.say("parallel.sharding", f"hsdp:{shards * context}", *of)
-    elif replicas > 1 and sheet.devices:
-        meaning.say("parallel.sharding", f"hsdp:{max(1, sheet.devices // each // replicas) * context}", *of)
+    if replicas > 1 and (shards >= 1 or sheet.devices):
+        group = (shards if shards >= 1 else max(1, (sheet.devices or 1) // each // replicas)) * context
+        meaning.say("parallel.sharding", "fsdp-grad-op" if kept else f"hsdp:{group}", *of)
+        if kept:
+            meaning.say("parallel.shards", group, *of)
     elif replicas > 1:
         why = f"hsdp: each of {replicas} replicas is sharded among as many devices as there are for it (--gpus N)"
         meaning.ask("parallel.sharding", why)
     else:
-        meaning.say("parallel.sharding", "fsdp-grad-op" if whole == "never" else "fsdp", *of)
+        meaning.say("parallel.sharding", "fsdp-grad-op" if kept else "fsdp", *of)
     meaning.say("parallel.fsdp_version", 2, "torchtitan shards with fully_shard")
     meaning.say("parallel.reduce_dtype", reduce, "training.mixed_precision_reduce")
     if shards > 0:
