@@ -274,6 +274,36 @@ def test_a_folder_of_windows_is_no_name_on_the_hub() -> None:
     assert "is a folder of the machine" in meant(text, "own.py").open["model"]
 
 
+@pytest.mark.parametrize(
+    ("path", "model", "hint"),
+    [
+        ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/9c3a", "qwen3-8b", ""),
+        ("hub/models--gpt2", "gpt2", ""),
+        ("/data/Llama-3.2-3B-Instruct-greedy", None, "--model llama-3.2-3b"),
+        ("runs/deepseek-coder-6.7b-base/second", None, "--model deepseek-coder-6.7b"),
+        ("/data/base", None, "--model NAME"),
+    ],
+)
+def test_a_path_says_its_model_or_the_likeliest(path: str, model: str | None, hint: str) -> None:
+    found = meant(f"model_name_or_path: {path}\nmax_length: 64\nbf16: true\nuse_peft: false\n", "sft.yaml")
+    assert found.job.get("model") == model
+    assert hint in found.open.get("model", "")
+
+
+@pytest.mark.parametrize("switch", ["use_gradient_checkpointing", "enable_gradient_checkpointing"])
+def test_checkpoints_behind_a_switch_of_the_script(tmp_path, switch: str) -> None:  # type: ignore[no-untyped-def]
+    command = f"python own.py --model_name_or_path gpt2 --bf16 True --output_dir o --{switch} "
+    assert job(command + "True\n", "run.sh")["activation_checkpointing"] == "full"
+    assert job(command + "False\n", "run.sh")["activation_checkpointing"] == "none"
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import dataclass\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        f"@dataclass\nclass Own:\n    model_name_or_path: str = 'gpt2'\n    {switch}: bool = True\n"
+        "own, args = HfArgumentParser((Own, TrainingArguments)).parse_args_into_dataclasses()\n"
+    )
+    (tmp_path / "run.sh").write_text("python own.py --bf16 True --output_dir o\n")
+    assert read_files([str(tmp_path / "run.sh")], Wanted()).job["activation_checkpointing"] == "full"
+
+
 def test_two_names_of_one_setting_may_say_the_same() -> None:
     text = "model_name_or_path: gpt2\nmax_length: 64\nbf16: true\nuse_peft: false\ngradient_checkpointing: true\n"
     text += "gradient_checkpointing_use_reentrant: {first}\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n"

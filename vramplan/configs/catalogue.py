@@ -51,6 +51,10 @@ class Catalogue:
         """The name of the profile with the shape of a checkpoint."""
         return model_names.shape_of(name, self._known)
 
+    def begun_from(self, name: str) -> str | None:
+        """The profile of the base that a name may begin with."""
+        return model_names.begun_from(name, self.folders)
+
     def _known(self, text: str) -> str | None:
         """The name of the profile with a name, an alias or a copy on the Hugging Face hub."""
         found = self.names().get(text.lower())

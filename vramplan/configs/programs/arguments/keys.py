@@ -113,6 +113,8 @@ OF_PEFT = {
     "quant_type": "bnb_4bit_quant_type",
     "modules_to_save": "lora_modules_to_save",
     "r": "lora_r",
+    "use_gradient_checkpointing": "gradient_checkpointing",
+    "enable_gradient_checkpointing": "gradient_checkpointing",
     "gradient_checkpointing_use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
     "use_packing": "packing",
     "model_name": "model_name_or_path",
