@@ -151,7 +151,10 @@ def test_deepspeed_passes_over_sections_that_it_has_not_and_a_slip_is_an_error()
         "moe: DeepSpeed has no such key and passes over it",
     } <= {*found.notes}
     assert found.job["parallel"]["sharding"] == "zero2"
-    for slip in ('"gradient_acumulation_steps": 2', '"zero_optimisation": {"stage": 3}'):
+    beside = '"optimizer": {"type": "AdamW", "params": {"lr": 1e-5}, "adam_w_mode": true, "torch_adam": true}'
+    assert "optimizer.torch_adam: DeepSpeed has no such key and passes over it" in meant(text % beside, "ds.json").notes
+    slips = ('"gradient_acumulation_steps": 2', '"zero_optimisation": {"stage": 3}', '"optimizer": {"types": "Lion"}')
+    for slip in slips:
         with pytest.raises(InputError, match="is not understood"):
             meant(text % slip, "ds.json")
     with pytest.raises(InputError, match="own: is not understood"):  # DeepSpeed refuses it there

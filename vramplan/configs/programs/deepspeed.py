@@ -21,6 +21,7 @@ from vramplan.configs.programs.deepspeed_keys import (
     ZERO,
     ask_compressed,
     passed_over,
+    section_of,
 )
 from vramplan.configs.sheet import BY_DEEPSPEED, Meaning, Program, Sheet
 from vramplan.errors import near_matches
@@ -58,7 +59,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask(name, "the training script's")
     own = passed_over(sheet.written)
     sheet.taken.update(own)
-    for top in dict.fromkeys(key.partition(".")[0] for key in own):
+    for top in dict.fromkeys(map(section_of, own)):
         meaning.note(f"{top}: DeepSpeed has no such key and passes over it")
 
 

@@ -168,8 +168,22 @@ SLIP = 0.8  # of difflib: `gradient_acumulation_steps` is a slip, `moe` is anoth
 def passed_over(keys: Iterable[str]) -> list[str]:
     """Keys in sections that DeepSpeed has not: at the top of a file it reads what it knows, and looks at nothing else.
 
-    A slip of a known name is none of these. Source: deepspeed/runtime/config.py, DeepSpeedConfig.__init__.
+    So it does of an optimizer. A slip of a known name is none of these. Source: deepspeed/runtime/config.py,
+    DeepSpeedConfig.__init__, get_optimizer_name, get_optimizer_params and get_optimizer_legacy_fusion.
     """
     known = {key.partition(".")[0] for key in TABLE.known()}
-    tops = {key: key.partition(".")[0] for key in keys if TABLE.class_of(key) is None}
-    return [key for key, top in tops.items() if top not in known and not closest(top, known, 1, SLIP)]
+
+    def is_read(section: str) -> bool:
+        above, _, name = section.rpartition(".")
+        names_read = OF_OPTIMIZERS if above else known
+        return name in names_read or bool(closest(name, names_read, 1, SLIP))
+
+    return [key for key in keys if TABLE.class_of(key) is None and not is_read(section_of(key))]
+
+
+OF_OPTIMIZERS = ("type", "params", "legacy_fusion")
+
+
+def section_of(key: str) -> str:
+    """The section that a key is in, as DeepSpeed looks for it: the first name, and under `optimizer` the second too."""
+    return ".".join(key.split(".")[: 2 if key.startswith("optimizer.") else 1])
