@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import run
-from tests.configs.meant import holds, job, meant
+from tests.configs.meant import holds, job, meant, together
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
@@ -298,3 +298,17 @@ def test_processes_that_no_launcher_of_pytorch_starts(start: str, replicas: int 
     found = meant(f"{start} {ARGUMENTS}\n", "run.sh")
     assert found.job["parallel"].get("data") == replicas
     assert ("parallel.data" in found.open) == (replicas is None)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "swift sft --model gpt2 --tuner_type full --torch_dtype bfloat16 --max_length 64",
+        "llamafactory-cli train --model_name_or_path gpt2 --stage sft --finetuning_type full --cutoff_len 64 --bf16",
+    ],
+)
+def test_gpus_that_a_script_counts_are_asked_for(tmp_path: Path, command: str) -> None:
+    text = f"export NPROC_PER_NODE=$(nvidia-smi --list-gpus | wc -l)\n{command}\n"
+    found = together(tmp_path, {"run.sh": text}, "run.sh")
+    assert "data" not in found.job.get("parallel", {})
+    assert "nvidia-smi --list-gpus" in found.open["parallel.data"]

@@ -61,6 +61,12 @@ def test_what_weights_and_biases_kept_is_read() -> None:
     assert "use_cache" not in found
 
 
+def test_checkpoints_of_a_run_of_ms_swift_are_asked_for() -> None:
+    text = KEPT.replace("gradient_checkpointing: {value: true}", "gradient_checkpointing: {value: false}")
+    assert job(text, "config.yaml")["activation_checkpointing"] == "none"
+    assert "activation_checkpointing" in meant(text + "tuner_type: {value: full}\n", "config.yaml").open
+
+
 def test_a_length_that_trl_has_is_taken() -> None:
     text = KEPT.replace("max_length: {value: 20}", "max_length: {value: 512}\npacking: {value: true}")
     holds(job(text, "config.yaml"), sequence_length=512, packing=True)

@@ -207,6 +207,8 @@ def test_dpo_has_a_reference_and_padding() -> None:
     [
         ("configs/kto.yaml", "# DPOTrainer arguments", "kto"),  # left over of the file that it was made from
         ("kto/own.yaml", "dataset_mixer: {org/texts: 1.0}", "kto"),
+        ("recipes/kto/config_full.yaml", "# DPOTrainer arguments", "kto"),
+        ("own_kto_runs/config_full.yaml", "# DPOTrainer arguments", "dpo"),  # a folder of more than the method
         ("own.yaml", "dataset_mixer: {trl-lib/kto-mix-14k: 1.0}", "kto"),
         ("own.yaml", "# ORPOTrainer arguments", "orpo"),
         ("config_orpo.yaml", "precompute_ref_log_probs: false", "dpo"),  # a key of DPO's alone

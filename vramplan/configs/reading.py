@@ -11,6 +11,7 @@ from vramplan.catalog.text import read_text
 from vramplan.configs import naming, registry, shell, texts
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.command import OF_ALLOCATOR
+from vramplan.configs.programs.trainer import LAUNCHED
 from vramplan.configs.sheet import Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
@@ -182,7 +183,10 @@ def _ask_the_caller(sheet: Sheet, meaning: Meaning) -> None:
         asked = [name for name, reason in meaning.open.items() if re.search(rf"(?<![\w.]){re.escape(key)}\b", reason)]
         for name in (*(one for one in decided if one not in BESIDE), *asked):
             meaning.open[name] = f"{key} is {text}, which only the caller knows"
-        if not decided and not asked:
+        if not decided and not asked and key in LAUNCHED:
+            if "parallel.data" not in meaning.job:  # what counts the GPUs of the machine, as nvidia-smi
+                meaning.open["parallel.data"] = f"{key} is {text}, which only the caller knows (--gpus N)"
+        elif not decided and not asked:
             sheet.problem(key, f"is {text}, which only the caller knows", "write its value")
 
 

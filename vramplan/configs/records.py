@@ -30,6 +30,10 @@ OF_THE_MODEL = {"_name_or_path": "model_name_or_path", "torch_dtype": "torch_dty
 
 GENERATED = 20  # the `max_length` of a model's configuration where nothing is said: it is that of generation
 OF_TRL = ("dataset_text_field", "packing", "max_prompt_length", "max_completion_length", "loss_type", "padding_free")
+OF_SWIFT = ("vit_gradient_checkpointing", "tuner_type", "train_type", "sft_type")
+"""Arguments of ms-swift, whose trainers turn checkpoints on by themselves and then say in their arguments that they
+are off. Source: modelscope/ms-swift 4.6, swift/trainers/mixin.py, _prepare_gradient_checkpointing."""
+
 LEFT_OUT = ("use_cache", "transformers_version", "litgpt_version", "deepspeed_version")
 NOT_KEPT = f"{OPEN}that of the script{CLOSE}"
 
@@ -88,6 +92,9 @@ def _arguments(found: Settings) -> Settings:
         if str((found.get(f"{adapter}.task_type") or kind).value).endswith("SEQ_CLS"):
             result[CLASSIFIER] = kind._replace(value=True)
     _taken(found, result, "quantization_config.", BITS)
+    swift, checkpoints = next((found[key] for key in OF_SWIFT if key in found), None), "gradient_checkpointing"
+    if swift is not None and checkpoints in result:
+        result[checkpoints] = swift._replace(value=NOT_KEPT)
     length = result.get("max_length")
     if length is not None and length.value == GENERATED:
         result["max_length"] = length._replace(value=NOT_KEPT)

@@ -50,11 +50,12 @@ def sign(sheet: Sheet) -> str | None:
 def method(sheet: Sheet, *, of_its_name: bool = False) -> str | None:
     """The method that the file's own name says, else its folder, else the names of its data; None where none does.
 
-    `of_its_name`: of the file's own name alone.
+    `of_its_name`: of the file's own name alone, or of a folder that is called after a method and nothing else.
     """
     file = next((item.file for item in sheet.written.values() if item.file), None)
     parts = (file or "").replace("\\", "/").split("/")[-2:]
-    for name in parts[-1:] if of_its_name else (*reversed(parts), *_names(sheet)):
+    own = [parts[-1], *(folder for folder in parts[:-1] if METHODS.fullmatch(folder))]
+    for name in own if of_its_name else (*reversed(parts), *_names(sheet)):
         found = METHODS.search(name)
         if found is not None:
             return found[1].lower()
