@@ -312,3 +312,16 @@ def test_gpus_that_a_script_counts_are_asked_for(tmp_path: Path, command: str) -
     found = together(tmp_path, {"run.sh": text}, "run.sh")
     assert "data" not in found.job.get("parallel", {})
     assert "nvidia-smi --list-gpus" in found.open["parallel.data"]
+
+
+def test_ddp_of_a_file_that_leaves_the_gpus_open_is_of_one_device_without_them(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 0}, "bf16": {"enabled": true}}')
+    file = tmp_path / "sft.yaml"
+    file.write_text(
+        "model_name_or_path: gpt2\nmax_length: 64\nbf16: true\nper_device_train_batch_size: 1\n"
+        f"gradient_accumulation_steps: 1\ndeepspeed: {tmp_path}/ds.json\n"
+    )
+    one, two = ["fit", str(file), "--gpu", "h100"], ["--gpus", "2"]
+    alone = run(*one)
+    assert (alone.code, "DDP" in alone.out) == (0, False)
+    assert "DDP" in run(*one, *two).out

@@ -34,6 +34,7 @@ from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
+from vramplan.values.parallel import DDP
 
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
 """What a file may leave open: it is chosen, or only told of."""
@@ -279,6 +280,8 @@ def keys_of(read: ReadJob, over: dict[str, Any], *, assumes: bool = False) -> di
         (keys[group] if group else keys).pop(name, None)
     if read.allocator is not None and "allocator" not in {**of_files, **typed}:
         keys["allocator"] = offer(read.allocator)
+    if flat(keys).get("parallel.sharding") == DDP and "parallel.sharding" not in typed and _is_of_one(read, over):
+        keys["parallel"].pop("sharding")  # one device has no gradients to sum
     keys = {key: value for key, value in keys.items() if value or not is_group(key, value)}
     given = flat(keys)
     given |= {key: None for key, value in flat(over).items() if value is None}  # taken away is said too
@@ -305,6 +308,11 @@ def keys_of(read: ReadJob, over: dict[str, Any], *, assumes: bool = False) -> di
     if missing:
         raise InputError(_with_all(missing))
     return keys
+
+
+def _is_of_one(read: ReadJob, over: Mapping[str, Any]) -> bool:
+    """Whether neither the files nor the options say how many devices there are, so that one is taken."""
+    return "parallel.data" in read.open and "parallel.data" not in flat(over) and counted_gpus(over) is None
 
 
 def _with_all(missing: list[Problem]) -> list[Problem]:
