@@ -97,7 +97,8 @@ def _precision(page: Page, asked: Asked) -> None:
         if word.startswith("amp-") and loaded == half and not sharded and not asked["adapter.kind"]:
             name = "auto"  # the type of the checkpoint; spelt out, it would be pure half precision
         page.put("dtype", name, "precision", "weight_dtype")
-    autocast = half is not None and not (word.startswith("pure-") and sharded)
+    # over weights that are all in half precision autocast changes nothing; adapters would be in fp32 with it
+    autocast = half is not None and not (word.startswith("pure-") and (sharded or asked["adapter.kind"]))
     for name in ("bf16", "fp16"):
         if autocast and half == name:
             page.put(name, True, "precision")

@@ -244,6 +244,8 @@ def _adapter(page: Page, asked: Asked) -> None:
         page.put(f"lora_{word}_kernel", word in (asked["adapter.kernels"] or ()), "adapter.kernels")
     if asked["adapter.kind"] == "dora":
         page.put("peft_use_dora", True, "adapter.kind")
+    if asked.half and asked["adapter.dtype"] == asked.half and asked.zero is None:
+        page.put("peft_autocast_adapter_dtype", False, "adapter.dtype")
 
 
 def _rounding(page: Page, asked: Asked) -> None:

@@ -411,6 +411,8 @@ class _Adapter:
             if given is None:
                 return beside.dtype_of_trl(fields, precision, self.told)
             known = tuple(dict.fromkeys((*known, "bf16"))) if own != "fp16" else known
+        if given == "bf16" and self.raw.quantization is not None and precision == "amp-bf16":
+            known = ("fp32", "bf16")  # as TRL's SFTTrainer has it, whatever the other weights are
         if given is None:
             pure = precision.startswith("pure-")
             chosen, why = "fp32", "PEFT keeps adapters in fp32"

@@ -92,6 +92,7 @@ def read_file(file: TrainingFile) -> None:
     quantized = tuning.quantization(file, peft=peft)
     tuning.frozen(file, peft=peft)
     computing.precision(file, peft, quantized)
+    tuning.adapter_type(file, task)
     computing.attention(file)
     losses.losses(file, task, peft)
     compiled = sheet.flag("torch_compile")

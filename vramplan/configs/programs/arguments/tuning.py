@@ -167,5 +167,28 @@ def quantization(file: TrainingFile, *, peft: bool) -> bool:
     return bool(four or eight or by_name)
 
 
+def adapter_type(file: TrainingFile, task: str) -> None:
+    """Say the element type of an adapter where it is neither that of a job by itself nor that of its precision.
+
+    TRL's SFTTrainer turns adapters over quantized weights to bf16; a job has that of preferences by itself. Until 0.25
+    so it did over 4 bits alone, under bf16, and where nothing shares the weights. Under FSDP Accelerate makes fp32 of
+    them again. Others PEFT has in fp32, also without autocast. Source: huggingface/trl 1.16.0,
+    trl/trainer/sft_trainer.py, SFTTrainer.__init__; 0.22.0, trl/models/utils.py, prepare_peft_model; 0.15.2,
+    sft_trainer.py, _prepare_peft_model; huggingface/peft 0.21.2, src/peft/tuners/tuners_utils.py, cast_adapter_dtype.
+    """
+    sheet, meaning = file.sheet, file.meaning
+    told = {key: item.value for key, item in meaning.job.items()}
+    precision, word = str(told.get("precision")), str(told.get("quantization"))
+    if told.get("adapter.kind") not in ("lora", "dora") or told.get("runtime") == "unsloth" or "adapter.dtype" in told:
+        return
+    quantized = word.startswith(("nf4", "int8"))
+    of_v4 = sheet.release.defaults.get("fsdp_config.version") == 1
+    casts = file.is_trl and quantized and (not of_v4 or (word.startswith("nf4") and sheet.flag("bf16")))
+    if casts and task == "sft" and precision in ("amp-bf16", "pure-bf16"):
+        meaning.say("adapter.dtype", "bf16", *(key for key in ("load_in_4bit", "load_in_8bit") if sheet.flag(key)))
+    elif precision.startswith("pure-") and not (quantized and file.is_trl and task != "sft"):
+        meaning.say("adapter.dtype", "fp32", *meaning.job["precision"].of)
+
+
 def _whole(value: float | None) -> float | int | None:
     return int(value) if value is not None and value == int(value) else value

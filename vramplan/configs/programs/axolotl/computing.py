@@ -55,7 +55,10 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
         half = "fp16"
     else:
         half = "fp32"
-    autocast = half == "bf16" or bool(wants_fp16)
+    full = (
+        bf16 == "full"
+    )  # a word of older releases; the Trainer evaluates in it without autocast: core/builders/base.py
+    autocast = (half == "bf16" and not full) or bool(wants_fp16)
     sheet.flag("float32")
     of = ("bf16", "fp16") if autocast else ("bf16", "fp16", "float16", "bfloat16")
     fp8 = sheet.flag("fp8")
@@ -64,9 +67,9 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
         if not fp8:
             meaning.say("weight_dtype", "fp32", *of)
         return
-    if fsdp and half == "bf16" and not adapter and not fp8 and _keeps_shards(sheet, meaning):
+    if fsdp and half == "bf16" and not adapter and not fp8 and (full or _keeps_shards(sheet, meaning)):
         meaning.say("precision", "pure-bf16", *of, "fsdp_version")
-    elif fsdp:
+    elif fsdp and not (full and not fp8):
         meaning.say("precision", "fsdp-fp8" if fp8 else f"fsdp-{half}", *of)
         if fp8 and _keeps_shards(sheet, meaning):
             meaning.lack("fp8", "Axolotl keeps shards in bf16 under FSDP2, and fp32 ones are counted")
@@ -90,6 +93,13 @@ def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, 
         meaning.say("precision", f"pure-{half}", *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)
+    upcasts = sheet.flag(UPCAST) or not sheet.given(UPCAST)
+    if adapter and (not upcasts or (stage is None and meaning.job["precision"].value.startswith("pure-"))):
+        meaning.say("adapter.dtype", "fp32" if upcasts else half, UPCAST)
+
+
+UPCAST = "peft_autocast_adapter_dtype"
+"""Whether PEFT makes fp32 of adapters of half weights, as it does by itself: loaders/adapter.py, load_lora."""
 
 
 def _keeps_shards(sheet: Sheet, meaning: Meaning) -> bool:

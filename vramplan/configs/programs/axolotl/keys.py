@@ -13,8 +13,9 @@ from vramplan.configs.table import ProgramRelease, names
 UNDERSTOOD = names(
     """
     base_model sequence_len micro_batch_size gradient_accumulation_steps batch_size optimizer optim_args bf16 fp16
-    fp8 bfloat16 float16 float32 max_grad_norm gradient_checkpointing gradient_checkpointing_kwargs
-    gradient_checkpointing_kwargs.* activation_offloading unfrozen_parameters rl rl_beta trl.beta trl.num_generations
+    fp8 bfloat16 float16 float32 peft_autocast_adapter_dtype max_grad_norm gradient_checkpointing
+    gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* activation_offloading unfrozen_parameters rl rl_beta
+    trl.beta trl.num_generations
     trl.max_completion_length precompute_ref_log_probs
     attn_implementation xformers_attention sdp_attention flex_attention flash_attention sage_attention
     eager_attention sample_packing pretraining_dataset torch_compile plugins liger_fused_linear_cross_entropy
@@ -142,7 +143,6 @@ UNMODELLED = {
     "peft_layers_to_transform": "adapters on some layers only",
     "peft_layers_pattern": "adapters on some layers only",
     "peft_layer_replication": "blocks that are repeated",
-    "peft_autocast_adapter_dtype": "the element type of the adapter",
     "loftq_config.*": "LoftQ quantizes while it initialises",
     "experts_implementation": "how the experts are computed",
     "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
