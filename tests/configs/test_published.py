@@ -255,7 +255,9 @@ def test_a_flavor_of_a_fork_is_asked_for() -> None:
     ],
 )
 def test_a_checkpoint_that_is_quantized_stays_so(text: str, word: str | None) -> None:
-    assert job(text, "a.yml").get("quantization") == word
+    found = meant(text, "a.yml")
+    assert found.job.get("quantization") == word
+    assert ("fp16 on a GPU" in str(found.unmodelled)) == (word == "awq-int4")
 
 
 def test_a_sampled_sequence_is_a_prompt_and_its_completion() -> None:

@@ -6,10 +6,15 @@ quantized its own configuration is used, and what a program passes beside it is 
 
 from __future__ import annotations
 
+import re
+
 from vramplan.catalog.written import by_name
 from vramplan.configs.sheet import Meaning
 
 KNOWN = ("nf4-double", "gptq-int4")  # of a name that says all; `4bit` alone leaves double quantization open
+
+AWQ = re.compile(r"(?i)(?<![a-z])awq(?![a-z])")
+"""Source: transformers 5.23.0, quantizers/quantizer_awq.py, update_dtype; GPTQ has no such cast."""
 
 
 def quantized_by_name(meaning: Meaning, name: str | None, key: str) -> bool:
@@ -22,4 +27,6 @@ def quantized_by_name(meaning: Meaning, name: str | None, key: str) -> bool:
         return True
     meaning.say("quantization", weights.word, key)
     meaning.note(f"quantization: read from the name of the checkpoint; {weights.why}")
+    if AWQ.search(str(name)):
+        meaning.lack(key, "of an AWQ checkpoint what is not quantized is fp16 on a GPU, whatever the file says")
     return True
