@@ -393,3 +393,20 @@ def test_the_name_of_the_argument_in_its_place_is_no_model() -> None:
     text = "python own.py --model_name_or_path model_name_or_path --per_device_train_batch_size 2 --max_length 64\n"
     found = meant(text, "own.sh")
     assert ("model" in found.job, "model" in found.open) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("    model_args['vocab_size'] = 256\n", True),
+        ("    # model_args['vocab_size'] = 256\n", False),
+        ("    model_args['vocab_size'] = meta_vocab_size if meta_vocab_size is not None else 50304\n", False),
+    ],
+)
+def test_another_vocabulary_of_the_train_py_around_a_file_is_told(tmp_path: Path, line: str, told: bool) -> None:
+    (tmp_path / "train.py").write_text(
+        "vocab = 'byte'\nexec(open('configurator.py').read())\nif vocab == 'byte':\n    pass\n" + line
+    )
+    (tmp_path / "small.py").write_text("block_size = 32\nn_layer = 2\nn_head = 2\nn_embd = 64\nbatch_size = 2\n")
+    found = read_files([str(tmp_path / "small.py")], Wanted())
+    assert any("has 256 too" in note for note in found.notes) is told

@@ -96,6 +96,22 @@ def _other_model(sheet: Sheet, program: str | None) -> str | None:
     return None
 
 
+_SAYS_TOKENS = re.compile(r"(?m)^[^#\n]*\bvocab_size['\"]?\]?\s*=\s*(\d+)\s*(?:#.*)?$")
+
+
+def _tell_vocabulary(meaning: Meaning, program: str | None) -> None:
+    """Tell that the `train.py` around a file gives its models another number of tokens, where it names one."""
+    told = meaning.job.get("model")
+    if told is None or not isinstance(told.value, Mapping):
+        return
+    counted = told.value["vocabulary_size"]
+    others = sorted({int(found) for found in _SAYS_TOKENS.findall(program or "")} - {counted})
+    if others:
+        words = " or ".join(map(str, others))
+        own = "by settings of its own; vocab_size in the file goes before it"
+        meaning.note(f"{counted} tokens are counted, and the train.py around the file has {words} too, {own}")
+
+
 def _of_its_program(sheet: Sheet, meaning: Meaning) -> str | None:
     """The text of the `train.py` around a file; what it sets above its configurator holds where nanoGPT has another."""
     file = next((item.file for item in sheet.written.values() if item.file), None)
@@ -164,6 +180,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("sequence_length", length, "block_size")
     meaning.say("micro_batch_size", sheet.count("batch_size"), "batch_size")
     _model(sheet, meaning, length)
+    _tell_vocabulary(meaning, program)
     other = _other_model(sheet, program)
     if other is not None:
         meaning.job.pop("model", None)
