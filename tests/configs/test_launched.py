@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.configs.meant import holds
+from tests.configs.meant import holds, together
 from vramplan.cli.runs.configs import keys_of
 from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
@@ -539,3 +539,24 @@ def test_settings_of_the_allocator_that_are_not_modelled_are_told(tmp_path: Path
     found = read(tmp_path, "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync axolotl train a.yaml")
     assert "allocator" not in found.job
     assert any("backend cudaMallocAsync is not modelled" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("script", "loss"), [("sft", None), ("dpo", "dpo"), ("kto", "kto")])
+def test_a_script_of_trl_as_a_module_has_its_defaults(tmp_path: Path, script: str, loss: str | None) -> None:
+    command = f"accelerate launch --num_processes 2 -m trl.scripts.{script} --model_name_or_path gpt2 --max_length 64"
+    found = together(tmp_path, {"run.sh": f"{command} --per_device_train_batch_size 1\n"}, "run.sh")
+    assert (found.program, found.job.get("loss"), found.job["activation_checkpointing"]) == ("trl", loss, "full")
+
+
+def test_fsdp_of_megatron_by_its_older_name(tmp_path: Path) -> None:
+    command = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+        "--seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 8 --bf16 "
+        "--use-{name}-fsdp --data-parallel-sharding-strategy optim_grads_params\n"
+    )
+    old, new = (
+        together(tmp_path, {"run.sh": command.format(name=name)}, "run.sh").job["parallel"]
+        for name in ("custom", "megatron")
+    )
+    assert old == new
+    assert old["sharding"] == "fsdp"

@@ -269,3 +269,8 @@ TABLE = Table(
     {key: what for key, what in UNMODELLED.items() if key not in UNDERSTOOD},
     is_extended=True,
 )
+
+
+def script_name(program: str) -> str:
+    """The name of the script that a command starts: `sft` of `python -m trl.scripts.sft`, `own.py` of a path."""
+    return program.rsplit("/", 1)[-1].removeprefix("trl.scripts.")

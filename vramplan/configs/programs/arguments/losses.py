@@ -10,7 +10,7 @@ import re
 from vramplan.configs.own_arguments import TASK
 from vramplan.configs.programs import preferences, sampling, trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import CLASSIFIER, OF_PAIRS
+from vramplan.configs.programs.arguments.keys import CLASSIFIER, OF_PAIRS, script_name
 from vramplan.configs.shell import shown, unknowns
 from vramplan.configs.table import names
 from vramplan.errors import near_matches
@@ -50,7 +50,7 @@ PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
 def task_of(file: TrainingFile) -> str:
     """Which of TRL's trainers the file is for, by the script, else by its keys."""
     sheet = file.sheet
-    program = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py").lower()
+    program = script_name(sheet.text("program") or "").removesuffix(".py").lower()
     of_script = sheet.declared.get(TASK)
     if of_script in (DPO, *PREFERENCES):
         return str(of_script)

@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.configs.programs.arguments import scripts
 from vramplan.configs.programs.arguments.ages import Age, age_of
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import HANDBOOK, OF_OTHERS, OF_SCRIPTS, OF_TRL
+from vramplan.configs.programs.arguments.keys import HANDBOOK, OF_OTHERS, OF_SCRIPTS, OF_TRL, script_name
 from vramplan.configs.table import names
 
 TRAINER = "_trainer"
@@ -103,7 +103,7 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
         return len(keys) if script.of_trl else 0
     if is_of_others(keys):
         return 0
-    program = str(getattr(keys.get("program"), "value", "") or "").rsplit("/", 1)[-1]
+    program = script_name(str(getattr(keys.get("program"), "value", "") or ""))
     tops = {key.split(".", 1)[0] for key in keys}
     found = len(tops & OF_TRL)
     whose = getattr(keys.get(TRAINER), "value", None)

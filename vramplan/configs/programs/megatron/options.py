@@ -12,6 +12,9 @@ DEVICES_OF_THE_TESTS = 8  # tests/test_utils/recipes: one node of 8
 UNDECIDED = "_undecided"
 """The key of options that only a branch of a script adds which its caller decides."""
 
+OLD_NAMES = {"use_custom_fsdp": "use_megatron_fsdp"}
+"""What options were called. Source: NVIDIA/Megatron-LM of spring 2025, megatron/training/arguments.py."""
+
 ARGUMENT_FILES = ("MODEL_ARGS", "TRAINING_ARGS", "ARGS")
 
 
@@ -26,6 +29,9 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 def prepared(written: dict[str, Written]) -> dict[str, Written]:
     """Settings themselves, or of the functional tests' `MODEL_ARGS: {--num-layers: 12}`."""
+    for old, name in OLD_NAMES.items():
+        if old in written and name not in written:
+            written = {name if key == old else key: item for key, item in written.items()}
     result: dict[str, Written] = {}
     for key, item in written.items():
         head, _, rest = key.partition(".")
