@@ -558,3 +558,10 @@ def test_the_settings_of_the_allocator_that_axolotl_makes_are_told() -> None:
         read = meant(FULL, "a.yml", version=version)
         assert "allocator" not in read.job
         assert any(f"--allocator {settings} always simulates" in note for note in read.notes)
+
+
+@pytest.mark.parametrize("word", ["offload", "offload_disk", "unsloth"])
+def test_checkpoints_that_stay_on_the_host(word: str) -> None:
+    text = "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\ngradient_checkpointing: "
+    holds(job(text + word, "a.yml"), activation_checkpointing="full", offload=["activations"], checkpoint_reentrant=None)
+    holds(job(text + "true", "a.yml"), activation_checkpointing="full", offload=None, checkpoint_reentrant=True)

@@ -117,25 +117,30 @@ def _is_gemma4(sheet: Sheet) -> bool:
     return shape is not None and shape.family == "gemma4"
 
 
+OFFLOADS = ("offload", "offload_disk", "unsloth")
+"""Checkpoints that stay on the host; the last word is of releases up to 0.7: axolotl 0.6.0, utils/models.py and
+utils/gradient_checkpointing/unsloth.py."""
+
+
 def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     """Checkpoints, whether they are reentrant, and what is offloaded and frozen with them."""
     key = "gradient_checkpointing"
     word = (sheet.text(key) or "false").lower()
     offload = sheet.text("activation_offloading") or "false"
-    on = word in ("offload", "offload_disk", "unsloth") or bool(sheet.flag(key))
+    on = word in OFFLOADS or bool(sheet.flag(key))
     if "activation_checkpointing" not in meaning.job:
         meaning.say("activation_checkpointing", "full" if on else "none", key)
     reentrant = trainer.checkpointing_kwargs(sheet)
     of = "gradient_checkpointing_kwargs"
     if on and reentrant is None and not sheet.given("unfrozen_parameters") and not sheet.given("rl"):
         # normalize_config sets use_reentrant itself where a file has no gradient_checkpointing_kwargs
-        reentrant = offload.lower() == "false" and not word.startswith("offload")
+        reentrant = offload.lower() == "false" and word not in OFFLOADS
     if reentrant and _is_gemma4(sheet):
         meaning.note("gradient_checkpointing: Axolotl takes the checkpoint that is not reentrant for Gemma 4")
         reentrant = False
     if on and reentrant:
         meaning.say("checkpoint_reentrant", True, of)
-    if on and (word.startswith("offload") or offload.lower() not in ("false", "none")):
+    if on and (word in OFFLOADS or offload.lower() not in ("false", "none")):
         before = meaning.job["offload"].value if "offload" in meaning.job else []
         meaning.say("offload", [*before, "activations"], key, "activation_offloading")
     blocks, interval = sheet.count("lisa_n_layers"), sheet.count("lisa_step_interval")
