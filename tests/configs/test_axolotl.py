@@ -563,5 +563,6 @@ def test_the_settings_of_the_allocator_that_axolotl_makes_are_told() -> None:
 @pytest.mark.parametrize("word", ["offload", "offload_disk", "unsloth"])
 def test_checkpoints_that_stay_on_the_host(word: str) -> None:
     text = "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\ngradient_checkpointing: "
-    holds(job(text + word, "a.yml"), activation_checkpointing="full", offload=["activations"], checkpoint_reentrant=None)
+    found = job(text + word, "a.yml")
+    holds(found, activation_checkpointing="full", offload=["activations"], checkpoint_reentrant=None)
     holds(job(text + "true", "a.yml"), activation_checkpointing="full", offload=None, checkpoint_reentrant=True)
