@@ -577,10 +577,10 @@ def test_nemos_launcher_composes_and_computes() -> None:
           tensor_model_parallel_size: 8
           encoder_seq_length: ${training.model.data.train_ds.max_seq_length}
           max_position_embeddings: ${.encoder_seq_length}
-          num_layers: 44
+          num_layers: ${int_div:89,2}
           hidden_size: 6144
           ffn_hidden_size: ${multiply:4, ${training.model.hidden_size}}
-          num_attention_heads: 48
+          num_attention_heads: ${subtract:50,2}
           megatron_amp_O2: true
           optim: {name: distributed_fused_adam}
           tokenizer: {type: GPT2BPETokenizer}
@@ -588,7 +588,8 @@ def test_nemos_launcher_composes_and_computes() -> None:
     """
     found = job(text, "20b.yaml")
     assert found["sequence_length"] == 2048
-    assert found["model"]["intermediate_size"] == 4 * 6144
+    sizes = {key: found["model"][key] for key in ("intermediate_size", "layers", "attention_heads")}
+    assert sizes == {"intermediate_size": 4 * 6144, "layers": 44, "attention_heads": 48}
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,11 @@ RESOLVERS: dict[str, Callable[[float, float], float]] = {
     "divide": lambda one, other: one / other,
     "divide_ceil": lambda one, other: math.ceil(one / other),
     "divide_floor": lambda one, other: math.floor(one / other),
+    "int_div": lambda one, other: one // other,
+    "subtract": lambda one, other: one - other,
 }
-"""What NeMo's launcher registers with OmegaConf (NVIDIA/NeMo-Framework-Launcher, launcher_scripts/main.py)."""
+"""What NeMo's launcher registers with OmegaConf (NVIDIA/NeMo-Framework-Launcher, launcher_scripts/main.py), and the
+last two of NeMo-Aligner's scripts (NVIDIA/NeMo-Aligner 0.7, examples/nlp/gpt/train_gpt_ppo_actor.py)."""
 
 
 _DEFAULTED = re.compile(r"\$\{(?:oc\.env: *\w+ *, *|\w+:?-)([^${}]*)\}")
