@@ -66,3 +66,26 @@ def test_an_adapter_in_bf16_is_written(tmp_path) -> None:  # type: ignore[no-unt
         assert expected in ran.out
     file.write_text(SFT + "load_in_4bit: true\n")  # over weights in fp32
     assert run("fit", file, "--gpu", "h100").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "to", "told"),
+    [
+        (TUNED + "load_in_4bit: true\nbf16: true\n", "axolotl.yaml", "trl", "adapter.dtype=bf16 (fp32 in axolotl)"),
+        (
+            SFT + "load_in_4bit: true\ndtype: bfloat16\n",
+            "sft.yaml",
+            "llama-factory",
+            "adapter.dtype=fp32 (bf16 in trl)",
+        ),
+    ],
+)
+def test_the_type_that_a_program_gives_adapters_is_told_where_no_file_says_it(  # type: ignore[no-untyped-def]
+    tmp_path, text: str, file: str, to: str, told: str
+) -> None:
+    (tmp_path / file).write_text(text.replace("adapter: lora", "adapter: qlora"))
+    ran = run("convert", tmp_path / file, "--to", to, "--gradient-accumulation-steps", "1")
+    assert ran.code == 0, ran
+    assert told in ran.out
+    asked = run("convert", tmp_path / file, "--to", to, "--adapter-dtype", told.partition("(")[2].partition(" ")[0])
+    assert "has no setting for adapter.dtype" in asked.err  # an option is a file's word

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vramplan.answers.fit import describe
@@ -61,17 +62,20 @@ def convert(
     judged = given.get("gpu") is not None
     given = {**given, "gpu": given.get("gpu") or STAND_IN}
     emission = emission.of(given, folders, asked)
-    without: tuple[str, ...] = ()
+    without: dict[str, Any] = {}
     while True:
         try:
             files = _converted_files(given, folders, asked, emission, without, judged=judged)
         except InputError as error:
-            named = {one.key for one in error.problems} | {*(error.nearest if isinstance(error, Unsaid) else ())}
-            known = sorted(left_to_the_program(given, folders, asked))
-            more = tuple(key for key in known if key in named and key not in without)
+            nearest = error.nearest if isinstance(error, Unsaid) else {}
+            named = {one.key for one in error.problems} | nearest.keys()
+            known = sorted(left_to_the_program(given, folders, asked) & named)
+            more = {key: None for key in known if key not in without}
+            # what the other program has by its reader, and a job without the key has not
+            more |= {key: nearest[key] for key in known if without.get(key, key) is None and nearest.get(key)}
             if not more:
                 raise
-            without += more
+            without |= more
             asked = asked._replace(quiet=True)  # it is said already
             continue
         out(files, emission)
@@ -83,7 +87,7 @@ def _converted_files(
     folders: Sequence[Path],
     asked: GivenFiles,
     emission: Emission,
-    without: Sequence[str],
+    without: Mapping[str, Any],
     *,
     judged: bool,
 ) -> WrittenFiles:
@@ -119,12 +123,12 @@ def converted(
     folders: Sequence[Path],
     asked: GivenFiles,
     writer: Writer,
-    without: Collection[str] = (),
+    without: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[ResolvedJob, ReadJob, list[str]]:
     """The job of the files for the program of a writer, and what is told of it: what that program does otherwise.
 
-    `without`: keys that the program of the files has by itself, and that of the new ones has no setting for. Raises
-    InputError where the job would be another one.
+    `without`: keys that the program of the files has by itself, and that of the new ones has no setting for; with a
+    value it is what the new ones mean. Raises InputError where the job would be another one.
     """
     over = over_of(given)
     read = read_of(over, folders, asked)
@@ -139,6 +143,7 @@ def converted(
             was = echo(own)
             break
     keys = {key: value for key, value in keys.items() if key not in without}
+    keys |= {key: value for key, value in without.items() if value is not None}
     if before not in writer.runtimes and given.get("runtime") is None:
         keys["runtime"] = writer.runtimes[0]
         told.append(f"the runtime is {keys['runtime']} now; that of {read.program} is {before}, and needs other memory")

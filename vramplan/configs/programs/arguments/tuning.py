@@ -185,9 +185,9 @@ def adapter_type(file: TrainingFile, task: str) -> None:
     of_v4 = sheet.release.defaults.get("fsdp_config.version") == 1
     casts = file.is_trl and quantized and (not of_v4 or (word.startswith("nf4") and sheet.flag("bf16")))
     if casts and task == "sft" and precision in ("amp-bf16", "pure-bf16"):
-        meaning.say("adapter.dtype", "bf16", *(key for key in ("load_in_4bit", "load_in_8bit") if sheet.flag(key)))
+        meaning.say("adapter.dtype", "bf16", "SFTTrainer turns adapters over quantized weights to it")
     elif precision.startswith("pure-") and not (quantized and file.is_trl and task != "sft"):
-        meaning.say("adapter.dtype", "fp32", *meaning.job["precision"].of)
+        meaning.say("adapter.dtype", "fp32", "PEFT keeps adapters in fp32")
 
 
 def _whole(value: float | None) -> float | int | None:
