@@ -43,10 +43,11 @@ def job(**keys: object) -> ResolvedJob:
         ("amp-fp16", "v100", 125e12),
         ("tf32", "v100", 15.7e12),  # which has none
         ("fp32", "h100", 67e12),
+        ("fp8", "h20", 296e12),
     ],
 )
 def test_the_peak_is_that_of_the_products(precision: str, gpu: str, peak: float) -> None:
-    found = rates_of(job(gpu=gpu, precision=precision))
+    found = rates_of(job(model="llama-3.2-1b", gpu=gpu, precision=precision))  # fp8 has no layers for GPT-2's
     assert found is not None
     assert found.peak_flop_per_s == pytest.approx(peak)
     assert found.product_flop_per_s < peak
