@@ -78,14 +78,16 @@ class FullyShard(Collectives):
 
     # ------------------------------------------------------------------------------------------------ the model
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Each block that `make` builds is a unit."""
+        """Each block that `make` builds is a unit, if it has weights of its own."""
         if self.is_one:
             return make
 
-        def build(number: int) -> UnitBlock:
+        def build(number: int) -> Any:
             start = len(self.tape.parameters)
             block = make(number)
             own = self.again.pop(0).parameters if self.again else self.tape.parameters[start:]
+            if not own:  # ALBERT's blocks are one layer, which Transformers does not name as a unit
+                return block
             unit = GatheredUnit(own)  # of an adapter that is switched off too
             unit.is_kept = number == self.policy.kept_block
             if self.is_whole:
