@@ -139,6 +139,22 @@ def test_what_is_no_word_around_a_name_stays() -> None:
             ("smolvlm", "h100", "--micro-batch", "1", "--freeze-vision-tower", "True"),
             ("smolvlm", "h100", "--micro-batch", "1", "--frozen", "vision_encoder"),
         ),
+        (("gpt2", "2xh100", "--deepspeed", "z3_offload"), ("gpt2", "2xh100", "--sharding", "zero3-offload")),
+        ((*PLAIN, "--num_train_epochs", "3", "--completion_only_loss", "--center_rewards_coefficient", "0.01"), PLAIN),
+        ((*PLAIN, "--dataset_name", "alpaca", "--template", "llama3", "--pref_beta", "0.1"), PLAIN),
+        ((*PLAIN, "--stage", "dpo", "--pref_loss", "orpo"), (*PLAIN, "--loss", "orpo")),
+        ((*PLAIN, "--dpo", "--loss_type", "ipo"), (*PLAIN, "--loss", "dpo")),
+        (
+            (*PLAIN, "--stage", "dpo", "--use_liger_kernel"),
+            (*PLAIN, "--loss", "dpo", "--liger-kernels", "rms-norm,glu,rope"),
+        ),
+        ((*PLAIN, "--use_dora", "True", "--bias", "none"), (*PLAIN, "--adapter", "dora")),
+        ((*PLAIN, "--use_peft", "--4bit", "--nf4"), (*PLAIN, "--lora", "--quantization", "nf4")),
+        ((*PLAIN, "--activation_checkpoint.mode", "full"), (*PLAIN, "--checkpointing", "full")),
+        (
+            ("gpt2", "2xh100", "--fsdp", "--fsdp_sharding_strategy", "FULL_SHARD"),
+            ("gpt2", "2xh100", "--sharding", "fsdp"),
+        ),
     ],
 )
 def test_options_of_other_programs_are_read(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:

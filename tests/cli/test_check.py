@@ -245,3 +245,13 @@ def test_a_gate_looks_for_remedies_only_when_it_is_asked_and_finds_those_of_fit(
         key: alone[key] for key in ("verdict", "peak", "recommended")
     }
     assert f"fits with {alone['remedies'][0]['option']}" in run("check", str(file), "--remedies").out.replace("\n", " ")
+
+
+def test_a_switch_or_a_gpu_may_stand_beside_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(
+        "base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+    )
+    typed, meant = run("check", file, "v100", "strict"), run("check", file, "--gpu", "v100", "--strict")
+    assert (typed.code, typed.out) == (meant.code, meant.out)
+    assert "'v100' is read as --gpu v100, 'strict' as --strict" in typed.err

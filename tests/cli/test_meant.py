@@ -71,7 +71,6 @@ def test_a_key_of_a_job_file_names_what_is_meant(wrong: str, right: str, tmp_pat
         (("fit", "gpt2", "-g", "v100", "--export", "trl"), "--emit PROGRAM"),
         (("fit", "gpt2", "-g", "v100", "--weights", "bf16"), "--weight-dtype T"),
         (("fit", "gpt2", "-g", "v100", "--max-time", "3d"), "--deadline 3d"),
-        (("fit", "gpt2", "-g", "v100", "--dataset", "alpaca"), "--samples N"),
         (("fit", "gpt2", "-g", "v100", "--largest-model"), "vramplan compare -m A,B,C -g GPU"),
         (("fit", "gpt2", "-g", "v100", "--no-color"), "NO_COLOR=1"),
         (("fit", "gpt2", "-g", "v100", "--use-cpu"), "No such option"),

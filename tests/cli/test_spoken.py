@@ -49,6 +49,15 @@ def job_of(*words: str) -> dict[str, Any]:
         (("qlora", "lora", "r", "8"), ("--qlora", "--rank", "8")),
         (("--stage", "dpo"), ("--loss", "dpo")),
         (("--stage", "sft", "--tf32", "True"), ("--precision", "tf32")),
+        (("--lora", "--dora", "--lora_r", "8"), ("--adapter", "dora", "--rank", "8")),
+        (("w/", "lora", "w/o", "gradient checkpointing"), ("--lora", "--checkpointing", "none")),
+        (("lora,", "no", "grad", "ckpt"), ("--lora", "--checkpointing", "none")),
+        (("batch", "size", "two", "seq", "1", "k"), ("--micro-batch", "2", "--seq", "1k")),
+        (("全量微调", "上下文", "1k"), ("--adapter", "none", "--seq", "1k")),
+        (("mit", "lora", "rang", "8"), ("--lora", "--rank", "8")),
+        (("--runtime", "unsloth", "lora", "unsloth"), ("--runtime", "unsloth", "--lora")),
+        (("--lora", "--model.lora_dropout", "0.1"), ("--lora", "--adapter-dropout", "0.1")),
+        (("tokenizer.max_seq_len=512",), ("--seq", "512")),
     ],
 )
 def test_words_are_the_options_that_they_name(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
@@ -286,3 +295,59 @@ def test_options_of_one_command_are_words_of_it(words: str, options: tuple[str, 
 def test_words_that_may_name_a_fine_tune_are_one() -> None:
     err = refused("fit", "nous", "hermes", "2", "mistral", "7b", "dpo", "h100").err
     assert "the name of a fine-tune is one word, as in nous-hermes-2-mistral-7b-dpo" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("two", "24gb", "cards"), ("--gpu", "2x24gb")),
+        (("2", "24", "GB", "gpus"), ("--gpu", "2x24 GB")),
+        (("8", "x", "40GB", "A100s"), ("--gpu", "8xa100-40gb")),
+        (("8x", "80GB", "A100"), ("--gpu", "8xa100-80gb")),
+        (("2x", "4x", "a100-40gb"), ("--gpu", "4xa100-40gb", "--nodes", "2")),
+        (("2", "nodes", "x", "8", "h100"), ("--gpu", "8xh100", "--nodes", "2")),
+        (("单机8卡", "h100"), ("--gpu", "8xh100")),
+        (("两机16卡", "h100"), ("--gpu", "8xh100", "--nodes", "2")),
+        (("2枚", "3090"), ("--gpu", "2x3090")),
+        (("auf", "2", "RTX", "4090"), ("--gpu", "2xrtx-4090")),
+        (("12", "gig"), ("--gpu", "12 GB")),
+        (("20", "GiB", "budget"), ("--gpu", "20 GiB")),
+    ],
+)
+def test_devices_are_counted_as_people_say_it(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    ran, other = (
+        run("fit", "tinyllama", *words, *ONE, "--print", "job.parallel,job.gpu.memory,verdict")
+        for words in (typed, meant)
+    )
+    assert ran.code in (0, 3), ran
+    assert ran.out == other.out
+
+
+@pytest.mark.parametrize("word", ["foo", "dos", "1/2"])
+def test_a_word_before_the_gpu_is_named_and_not_the_gpu(word: str) -> None:
+    assert f"what is '{word}'?" in refused("fit", "tinyllama", word, "3090").err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("checkpointing none full", ("--checkpointing", "none,full")),
+        ("lora rank 4 8 or 16", ("--lora", "--rank", "4,8,16")),
+        ("fsdp 2xa100 zero 2 or 3", ("--gpu", "2xa100", "--sharding", "fsdp,zero2,zero3")),
+        ("micro batch 1 2 a100", ("--micro-batch", "1,2", "--gpu", "a100")),
+        ("2xa100 fsdp batch 4 seq 1k", ("--gpu", "2xa100", "--fsdp", "--micro-batch", "4", "--seq", "1k")),
+    ],
+)
+def test_values_behind_one_another_are_a_list_where_runs_are_compared(words: str, meant: tuple[str, ...]) -> None:
+    gpu = () if "a100" in words else ("--gpu", "h100")
+    other = () if "--gpu" in meant else ("--gpu", "h100")
+    assert (
+        run("compare", "tinyllama", *words.split(), *gpu, "--json").out
+        == run("compare", "tinyllama", *meant, *other, "--json").out
+    )
+
+
+@pytest.mark.parametrize("words", ["from 2 to 8", "from 2 up to 8", "between 2 and 8 gpus", "2x 4x 8x", "2 4 8"])
+def test_numbers_of_gpus_have_a_first_and_a_last(words: str) -> None:
+    listed = run("scale", "tinyllama", "h100", "--gpus", "2,4,8", "--json")
+    assert run("scale", "tinyllama", "h100", *words.split(), "--json").out == listed.out

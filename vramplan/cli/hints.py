@@ -69,7 +69,6 @@ OPTIONS = {
     "an option replaces what a file says, as in `vramplan fit FILE -g GPU --micro-batch 4`": (
         *("set", "override", "overrides", "opts", "param"),
     ),
-    "--samples N says how many it has; nothing else of it matters": ("dataset", "data-path", "dataset-name"),
     "NO_COLOR=1 before the command turns colours off": ("no-color", "no-colour", "color", "colour", "nocolor"),
     "the sizes of a model belong to it: give a config.json, or a job file with model: {...}": (
         *("layers", "num-layers", "n-layer", "n-layers", "num-hidden-layers", "hidden-size", "hidden", "n-embd", "dim"),
@@ -108,10 +107,21 @@ OPTIONS = {
         *("verbose", "v", "all", "why", "explain", "breakdown", "full-output", "long"),
     ),
     "--tensor NAME follows one tensor; a part of its name will do": (
-        *("what", "component", "operator", "op", "tensor-name", "of"),
+        *("logits", "what", "component", "operator", "op", "tensor-name", "of"),
     ),
     "NEFTune adds noise to a copy of the embeddings of a micro-batch, which is not counted: leave it out": (
         *("neftune", "neftune-alpha", "neftune-noise-alpha"),
+    ),
+    "--loss dpo, kto, orpo, simpo or grpo is the loss of preferences": ("loss-type", "pref-loss", "rlhf-type"),
+    "--dpo-reference precomputed": ("precompute-ref-log-probs", "precompute-ref-logprobs"),
+    "`vramplan compare -m M -g all` finds the cheapest GPU that fits": ("cheapest", "cheap", "cheaper"),
+    "--job NAME": ("only", "filter", "select", "jobs"),
+    "--emit-to FOLDER writes it into a folder; without it the file is printed": (
+        *("o", "output", "out", "outfile", "output-file", "to-file"),
+    ),
+    "`vramplan fit FILE --gpu GPU` says whether it fits": ("gpu", "g"),
+    "--checkpointing full recomputes every block, and every:N is one checkpoint of N blocks": (
+        *("recompute-method", "recompute-num-layers", "recompute-modules"),
     ),
     "--block N": ("layer", "layer-index", "block-index", "nth-layer"),
     "--image-size N is the edge of an image in pixels, after the limits of the processor": (
@@ -147,6 +157,18 @@ NO_EFFECT = frozenset(
         *("dataset-text-field", "dataset-train-split", "dataset-test-split", "max-eval-samples", "keep-linebreaks"),
         *("mlm-probability", "mlm-prob", "fsdp-state-dict-type", "fsdp-cpu-ram-efficient-loading"),
         *("fsdp-sync-module-states", "fsdp-use-orig-params", "fsdp-backward-prefetch"),
+        *(
+            "desirable-weight",
+            "undesirable-weight",
+            "dataset",
+            "data-path",
+            "dataset-name",
+            "template",
+            "random-state",
+            "pref-beta",
+            "eos-token",
+            "pad-token",
+        ),
         *("num-generations", "reward-funcs", "temperature", "top-p", "top-k", "beta", "epsilon", "reward-weights"),
     )
 )
@@ -176,6 +198,10 @@ SWITCHES = frozenset(
         *("jit-mode-eval", "split-batches", "dispatch-batches", "sortish-sampler", "plot-loss", "wandb", "use-wandb"),
         *("pin-memory", "use-rslora", "line-by-line", "keep-linebreaks", "fsdp-cpu-ram-efficient-loading"),
         *("fsdp-sync-module-states", "fsdp-use-orig-params"),
+        *("completion-only-loss", "assistant-only-loss", "shuffle-dataset", "disable-dropout", "use-fast-tokenizer"),
+        *("log-completions", "mask-truncated-completions", "streaming", "dataset-streaming", "low-cpu-mem-usage"),
+        *("generate-during-eval", "use-logits-to-keep", "train-on-prompt", "mask-history", "ignore-mismatched-sizes"),
+        *("train-on-inputs", "auto-resume-from-checkpoints", "ddp-find-unused-parameters-false", "eval-packing"),
         *("tensorboard", "deterministic", "trust-remote-code", "use-ipex", "eval-do-concat-batches", "debug"),
         *("restore-callback-states-from-checkpoint", "average-tokens-across-devices", "eval-use-gather-object"),
     )

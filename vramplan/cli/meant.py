@@ -12,7 +12,7 @@ from vramplan.catalog.unfound import SIZES_OF_ONE_FAMILY
 from vramplan.cli import named
 from vramplan.cli.hints import ALWAYS_SO, COMMANDS, NO_EFFECT, OF_EFFECT, OPTIONS, SAID_BY_A_VALUE, SWITCHES
 from vramplan.cli.reader import TIMES, WordsReader
-from vramplan.cli.typed import names_of, other_names, shortcuts
+from vramplan.cli.typed import LEFT_OPEN, names_of, other_names, shortcuts
 from vramplan.configs.programs.trainer import ARGUMENTS
 from vramplan.errors import UsageError
 from vramplan.options.flags import quoted
@@ -122,13 +122,49 @@ def without_effect(name: str, behind: str | None) -> tuple[str, bool] | None:
     if word in ALWAYS_SO:
         takes = behind is not None and (word in SAID_BY_A_VALUE or behind.lower() in TRUTHS)
         return ALWAYS_SO[word], takes
-    if word in OF_EFFECT or (word not in NO_EFFECT and word.replace("-", "_") not in ARGUMENTS):
+    if word in OF_EFFECT or not (word in NO_EFFECT or word.replace("-", "_") in ARGUMENTS or _is_idle_in_a_file(word)):
         return None
     if any(word in words for words in OPTIONS.values()):
         return None
     if behind is None or re.match(r"-\D", behind):
         return "", False
     return "", behind.lower() in TRUTHS or word not in SWITCHES
+
+
+def without_section(reader: Any, word: str) -> str:
+    """The option of a setting that has the section of its file in front: --training.seq_len is --seq_len.
+
+    A name of one word, as in --training.steps, may be another thing in each section. Raises UsageError.
+    """
+    name, equals, value = word.lstrip("-").partition("=")
+    section, _, last = name.rpartition(".")
+    for one in (f"--{section.rpartition('.')[2]}-{last}", f"--{last}"):
+        plain = one.lower().replace("_", "-")
+        is_known = (
+            plain in reader.declared or plain in other_names(reader.command) or plain in shortcuts(reader.command)
+        )
+        is_one_word = "-" not in plain.lstrip("-") or plain in LEFT_OPEN
+        if not is_one_word and (is_known or without_effect(plain, "1") is not None):
+            reader.tell(f"--{name} is read as {one}")
+            return f"{one}{equals}{value}"
+    hint = "give a section's setting as an option of this command, or the whole command that has it behind --"
+    raise UsageError(f"what is {word!r}?", hint=hint)
+
+
+KEYS_OF_FILES = (
+    "vramplan.configs.programs.arguments.keys:WITHOUT_EFFECT",
+    "vramplan.configs.programs.llama_factory.keys:WITHOUT_EFFECT",
+    "vramplan.configs.programs.axolotl.keys:WITHOUT_EFFECT",
+    "vramplan.configs.programs.ms_swift.keys:WITHOUT_EFFECT",
+    "vramplan.configs.programs.megatron.keys:WITHOUT_EFFECT",
+)
+"""Keys that change nothing in the files of programs whose command lines have the same names."""
+
+
+def _is_idle_in_a_file(word: str) -> bool:
+    """Whether the files of a training program have a key of this name, of several words, that changes nothing."""
+    keys = (word, word.replace("-", "_"))
+    return "-" in word and any(key in named(table) for table in KEYS_OF_FILES for key in keys)
 
 
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "1", "0")

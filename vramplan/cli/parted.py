@@ -30,6 +30,17 @@ def joined(word: str, behind: Sequence[str], *, is_model_named: bool) -> tuple[i
             gpu = " ".join(behind[start:count])
             if WordsReader.names_a_gpu(gpu, behind=False):
                 return count, f"{word}x{gpu}"
+            is_size = size_in(gpu) is not None and not NO_SIZE.fullmatch(gpu)
+            if is_size and is_model_named and " ".join(behind[count : count + 1]).lower() in CARDS:
+                return count + 1, f"{word}x{gpu}"
+            other = _in_other_order(behind[start:count]) if count - start > 1 else ""
+            if other:
+                return count, f"{word}x{other}"
+    times = re.fullmatch(r"([1-9]\d{0,4})[xX\u00d7]", word)
+    for count in range(len(behind), 1, -1) if times is not None else ():
+        other = _in_other_order(behind[:count])  # 8x 80GB A100
+        if times is not None and other:
+            return count, f"{times[1]}x{other}"
     for count in range(len(behind), 0, -1):
         words = (word, *behind[:count])
         gpu = " ".join(words)
@@ -64,6 +75,7 @@ VARIANT = re.compile(r"instruct|chat|it|base|hf|pt|sft|thinking|v\d(\.\d)?", re.
 OF_A_KEY = "it is a value of"  # the least that is said of a word
 OF_A_MODEL = re.compile(r"\d+(\.\d+)?b", re.IGNORECASE)  # parameters, and no size of a GPU
 
+CARDS = ("gpu", "gpus", "card", "cards")
 MOST_DIGITS = 9  # of a number of GPUs
 
 
@@ -76,8 +88,10 @@ def _in_other_order(words: Sequence[str]) -> str:
     """The GPU that words name in another order, or behind its size: `laptop 4080`, `8gb 3070`; else nothing."""
     size, *rest = words
     name = " ".join(rest)
-    if size_in(size) is not None and not NO_SIZE.fullmatch(size) and shipped_called("gpus", name) is not None:
-        return f"{name} {size}"
+    if size_in(size) is not None and not NO_SIZE.fullmatch(size):
+        plain = re.sub(r"(?<=\d)s$", "", name, flags=re.IGNORECASE)  # 40GB A100s
+        if shipped_called("gpus", plain) is not None:
+            return f"{plain} {size}"
     with_dashes = named("vramplan.cli.near:same")("gpus", " ".join(words)) if size_in(words[-1]) is None else None
     if with_dashes is not None:
         return str(with_dashes)
@@ -111,12 +125,19 @@ def a_gpu_it_seems(reader: WordsReader, word: str, found: list[TypedOption]) -> 
         reader.declared.get(one.partition("=")[0], reader.declared.get(one[:2])) is gpu for one in reader.words
     )
     is_phrase = any(letter.isspace() for letter in word) and not any(letter.isdigit() for letter in word)
-    is_name = not is_phrase or out_of("gpus", word) is not None
+    is_name = (not is_phrase and not _is_named_behind(reader)) or out_of("gpus", word) is not None
     if hint is None and gpu is not None and not is_named and is_name:
         return TypedOption(gpu, "--gpu", meant_by(reader, "gpus", word))
     raise UsageError(
         f"what is {shown(word)}?", hint=hint or f"the model is named already; a GPU is given as --gpu {quoted(word)}"
     )
+
+
+def _is_named_behind(reader: WordsReader) -> bool:
+    """Whether one of the words that follow is the GPU, so that the word before them is none."""
+    words = reader.words
+    texts = (" ".join(words[at : at + count]) for at in range(len(words)) for count in (1, 2))
+    return any(reader.names_a_gpu(text, behind=size_in(text) is not None) for text in texts)
 
 
 def is_all_named(reader: WordsReader, found: Sequence[TypedOption]) -> bool:
@@ -151,6 +172,12 @@ def a_model(reader: WordsReader, word: str) -> TypedOption:
         if _begins_a_model(reader, reader.words) and "--profiles" not in reader.words:
             hint = named("vramplan.cli.spoken:hint_for")(word, reader)
             raise UsageError(f"what is {shown(word)}?", hint=hint or _a_fine_tune(reader, word))
+        for count in range(len(behind), 0, -1):
+            whole = "-".join((word, *behind[:count]))
+            is_near = not any(reader.names_a_gpu(one, behind=False) for one in behind[:count])
+            if is_near and named("vramplan.cli.near:near")("models", whole) is not None:
+                del reader.words[:count]
+                return TypedOption(reader.declared["--model"], "--model", meant_by(reader, "models", whole))
         word = meant_by(reader, "models", word)
     return TypedOption(reader.declared["--model"], "--model", word)
 

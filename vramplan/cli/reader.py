@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vramplan.cli import named
-from vramplan.cli.typed import COMPARING, SCALE, STDIN, OptionReader, TypedOption, is_file
+from vramplan.cli.typed import COMPARING, NODES, SCALE, STDIN, OptionReader, TypedOption, is_file
 from vramplan.errors import UsageError
 
 MAY_BE_PASTED = re.compile(
@@ -31,6 +31,8 @@ class WordsReader(OptionReader):
         self._complete(found)
         if self.command.name in COMPARING:
             self.words = named("vramplan.cli.told:with_sizes_apart")(self.words)
+        if not {"k", "K"}.isdisjoint(self.words):
+            self.words = named("vramplan.cli.told:with_thousands")(self.words)
         while self.words:
             word = self.words.pop(0)
             if MAY_BE_PASTED.search(word) and (self.takes_model or self.command.name == "read"):
@@ -51,7 +53,7 @@ class WordsReader(OptionReader):
             elif self.takes_model:
                 found += self._beside(word, found)
             else:
-                found.append(TypedOption(None, word, None))
+                found.append(named("vramplan.cli.told:beside_files")(self, word))
         if self.read_so:
             self.tell(", ".join(self.read_so))
         return found
@@ -80,6 +82,8 @@ class WordsReader(OptionReader):
         if not word.strip():
             raise UsageError(f"what is {word!r}?", hint="an empty word, as of a variable that is not set: leave it out")
         is_both = self.behind()[:1] != [] and self.behind()[0].lower() in JOINS  # with and without
+        if word.lower() in TIMES and found and found[-1].parameter is NODES and self.behind():
+            return []  # 2 nodes x 8 h100
         if is_named and word.lower() in PLACES and self.behind() and not is_both:
             return []
         parted = named("vramplan.cli.told:parted")(self, word, is_model_named=is_named)
@@ -92,13 +96,13 @@ class WordsReader(OptionReader):
             return []
         is_gpu = word.lower() != ALL and all(self.names_a_gpu(one, behind=True) for one in word.split(","))
         is_known = is_gpu or (not is_named and self.names_a_model(word))
-        if not is_known and self._is_spoken(word):
+        if not is_known and self._is_spoken(word, found):
             return []
         if self.behind() and not is_ended:
             word = self._whole(word, found)
             is_known = is_known or self.names_a_gpu(word, behind=True)
         if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
-            return [TypedOption(self.declared["--gpu"], "--gpu", word)]
+            return [TypedOption(self.declared["--gpu"], "--gpu", GIG.sub(" GB", word))]
         rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
         is_counted = rank is not None and word.isdecimal() and named("vramplan.cli.spoken:counts")(self, word)
         is_rank = rank is not None and not is_counted and (not word.isdecimal() or int(word) < A_LENGTH)
@@ -118,14 +122,18 @@ class WordsReader(OptionReader):
             return [TypedOption(self.declared["--model"], "--model", word)]
         return [named("vramplan.cli.parted:a_model")(self, word)]
 
-    def _is_spoken(self, word: str) -> bool:
-        """Whether a word is a technique, or a text of several words: what they stand for is put before the rest."""
+    def _is_spoken(self, word: str, found: list[TypedOption]) -> bool:
+        """Whether a word is a technique, or a text of several words: what they stand for is put before the rest.
+
+        What an option says already is nothing new.
+        """
         if re.search(r"\s|\w\(", word.strip()) and not word.lstrip().startswith(("{", "[")):
             inside = named("vramplan.cli.spoken:parts")(self, word)
             self.words = [*inside, *self.words]
             return bool(inside)
         meant = named("vramplan.cli.spoken:technique")(self, word)
-        self.words = [*(meant or ()), *self.words]
+        is_said = meant is not None and any([one.name or one.spelling, one.value] == meant for one in found)
+        self.words = [*(() if is_said else meant or ()), *self.words]
         return meant is not None
 
     def _counts(self, word: str, found: list[TypedOption]) -> bool:
@@ -202,6 +210,7 @@ TARGET = re.compile(
     r"[a-z]\w*_[a-z]\w*"
 )  # a layer behind another one, as TRL takes --lora_target_modules q_proj v_proj
 JOINS = ("and", "or", "vs", "vs.")
+GIG = re.compile(r"(?<=\d)\s*gigs?\b", re.IGNORECASE)
 TIMES = ("x", "*", "\u00d7")
 SIZE = re.compile(r"\d+(\.\d+)?\s*gi?b?\b", re.IGNORECASE)  # of memory, which no model is called
 A_LENGTH = 512  # the least number that stands alone for a length: no adapter has so large a rank

@@ -13,9 +13,43 @@ from vramplan.errors import UsageError
 
 def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options with what they imply, each once. Raises UsageError."""
-    found = _on_a_device(_quantized_lora(refined(found), command), command)
+    found = _without_fused_beside_pairs(found)
+    found = _on_a_device(_quantized_lora(refined(_without_epochs_of_nothing(found)), command), command)
     found = _decided(found + _implied(found, command))
     return _once(_frozen_anyway(found), command)
+
+
+def _without_fused_beside_pairs(found: list[TypedOption]) -> list[TypedOption]:
+    """The options without the fused loss of Liger's switch, where another task says its loss: its kernels stay."""
+    losses = [one for one in found if one.parameter is not None and one.parameter.name == "loss"]
+    fused = [one for one in losses if one.is_shortcut and one.value == "fused"]
+    others = [one for one in losses if one not in fused and str(one.value).lower() in OF_ITS_OWN]
+    if not fused or not others:
+        return found
+    if not is_quiet(found):
+        said = "fuses no loss of tokens, and is read as Liger's kernels alone"
+        named("vramplan.cli.output:say")(f"note: {fused[0].shown} beside {others[0].shown} {said}")
+    return [one for one in found if one not in fused]
+
+
+OF_ITS_OWN = ("dpo", "dpo-logits", "kto", "orpo", "cpo", "simpo", "grpo", "classification", "reward", "rm")
+"""Losses that are none of tokens: a file with Liger's switch beside them is read so too."""
+
+
+LENGTHS = ("tokens", "samples", "compute_optimal", "job", "config")
+"""What says how long a run is, or may."""
+
+
+def _without_epochs_of_nothing(found: list[TypedOption]) -> list[TypedOption]:
+    """The options without a number of epochs that nobody says the size of: training commands have one always."""
+    given = {one.parameter.name for one in found if one.parameter is not None}
+    epochs = [one for one in found if one.parameter is not None and one.parameter.name == EPOCHS]
+    if not epochs or not given.isdisjoint(LENGTHS):
+        return found
+    if not is_quiet(found):
+        said = "changes no memory, and is left out: --samples N beside it says how long the run takes"
+        named("vramplan.cli.output:say")(f"note: {epochs[0].shown} {said}")
+    return [one for one in found if one not in epochs]
 
 
 def _quantized_lora(found: list[TypedOption], command: Any) -> list[TypedOption]:
@@ -144,6 +178,7 @@ def _is_nothing(one: TypedOption) -> bool:
 
 
 QUANTIZATION = "quantization"
+EPOCHS = "epochs"
 OF_A_RANK = ("optimizer", "rank", "adapter")
 LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
 

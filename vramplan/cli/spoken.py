@@ -23,11 +23,13 @@ from vramplan.cli.vocabulary import (
     FILLERS,
     JOINS,
     NUMBERS,
+    OF_OTHER_LANGUAGES,
     OF_PHRASE,
     OF_UNIT,
     SAID_OF,
 )
 from vramplan.errors import UsageError, near_matches
+from vramplan.job.given.keyed import size_in
 from vramplan.options.option import COUNT, NUMBER, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import NULL, OPEN, meaning
 from vramplan.options.table import has_the_word, parameters
@@ -40,6 +42,7 @@ UNCLEAR = {
     "nvlink": "leave NVLink out: how a GPU is linked is link_bandwidth in its profile, and of another one in its file",
     "quantized": "--qlora, or --quantization nf4, int8 or gptq-int4",
     "checkpoint": "--checkpointing full recomputes activations",
+    "16bit": "--precision bf16 computes in 16 bits, --weight-dtype bf16 loads the weights so",
 }
 """Words that leave one thing open, and what says it."""
 
@@ -52,9 +55,11 @@ _NUMBER = re.compile(r"\d+(?:[.,_]\d+)*(?:[kKmMbB]|e-?\d+)?(?:,\d+(?:\.\d+)?[kKm
 _GLUED = re.compile(
     r"([a-z][a-z_-]*?)[-_:=]?(\d+(?:[.,_]\d+)*k?)|(\d+(?:[.,_]\d+)*k?)[-_]?([a-z][a-z_-]+)", re.IGNORECASE
 )
+SIXTEEN = "16bit"
 UNSAID = ("model", "max", "x")  # which no value is
 _LAYERS = re.compile(r"all-linear|[a-z]+_\w+(?:,[a-z]+_\w+)*")  # what an adapter goes to
 _BITS = re.compile(r"(?<=\d)-bits?\b")
+IN_LETTERS = {word: digit for word, digit in DIGITS.items() if word not in ("single", "dual", "quad")}
 NEAR, LONGEST = 0.8, 40  # of words that are near, as difflib counts, and the letters of a word that has such
 TIES = ("=", ":", "is", "of", "to", "at")
 OF_A_RUN = re.compile(r".*[mMbB]|\d{7,}")  # tokens of a run, not of a sequence
@@ -86,6 +91,9 @@ def technique(reader: WordsReader, word: str) -> list[str] | None:
     if own is not None:
         return _taken(reader, *own)
     words = [word, *reader.behind()]
+    unclear = next((one for one in (_phrase(words[:2]), _phrase(words[:1])) if one == SIXTEEN), None)
+    if unclear is not None:
+        raise UsageError("what is '16 bit'?", hint=UNCLEAR[unclear])
     for count in range(len(words), 0, -1):
         found = _switch(_phrase(words[:count]), reader)
         if found is None:
@@ -97,7 +105,10 @@ def technique(reader: WordsReader, word: str) -> list[str] | None:
         is_alone = counted is None or counted[0] <= count or (not is_number and _amount(words[count:], reader))
         return _taken(reader, words[:count], found) if is_alone else None
     small = word.lower()
-    return [DIGITS[small]] if small in DIGITS and len(words) > 1 else None
+    if small not in DIGITS or len(words) < 2:
+        return None
+    is_size = size_in(words[1]) is not None or (words[1].isdecimal() and size_in(" ".join(words[1:3])) is not None)
+    return [f"{DIGITS[small]}x" if is_size else DIGITS[small]]  # two 24gb cards
 
 
 def amount(reader: WordsReader, word: str, found: Sequence[TypedOption]) -> list[str] | None:
@@ -139,6 +150,8 @@ def filler(reader: WordsReader, word: str) -> bool:
         )
     if small in ("vs", "vs.", "versus", "against"):
         return reader.command.name in COMPARING
+    if small in OF_OTHER_LANGUAGES:
+        return True
     return small in FILLERS or small in SAID_OF.get(reader.command.name, ()) or not small.strip("+&-/.,|@;:()")
 
 
@@ -173,6 +186,8 @@ def _known(reader: WordsReader) -> list[str]:
 
 def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[str]:
     del reader.words[: len(words) - 1]
+    if reader.command.name in COMPARING and len(found) in (1, 2):
+        words, found = named("vramplan.cli.told:with_more")(reader, words, found)
     said, meant = " ".join(words), " ".join(found).removesuffix("=true")
     is_plain = found[1:] == [_phrase(words)] and not said[:1].isdigit()  # `fsdp` is --sharding fsdp
     if found and meant.lstrip("-") != _phrase(words) and not is_plain:
@@ -184,7 +199,7 @@ def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[
 def _phrase(words: Sequence[str]) -> str:
     """Words as the name of an option has them."""
     plain = re.sub(r"[\s_]+", "-", "-".join(words).lower()).strip("-,;?!")
-    plain = re.sub(r"^without-", "no-", plain)
+    plain = re.sub(r"^(without|w/o|ohne|sans|sin|без|不用)-", "no-", plain)
     plain = re.sub(r"^ds-", "deepspeed-", re.sub(r"\bz(?=[123]\b)", "zero", plain))
     return _BITS.sub("bit", plain)
 
@@ -217,6 +232,9 @@ def _switch(phrase: str, reader: WordsReader) -> list[str] | None:
     setting = one_setting(name, reader.command)
     if setting is not None:
         return list(setting)
+    denied = shortcuts(reader.command).get(f"--{phrase[3:]}") if phrase.startswith("no-") else None
+    if denied is not None and denied.denied:
+        return list(denied.denied)  # no grad ckpt
     if phrase in ALWAYS_SO:
         return []
     row = has_the_word(phrase)
@@ -325,7 +343,7 @@ def _amount(words: Sequence[str], reader: WordsReader) -> tuple[int, list[str]] 
         if assigned is not None:
             return 1, assigned
     times = re.fullmatch(r"([1-9]\d{0,4})[xX\u00d7]|[xX\u00d7]([1-9]\d{0,4})", words[0])
-    if times is not None and "--gpus" in reader.declared:
+    if times is not None and "--gpus" in reader.declared and not (reader.command.name == SCALE and times[1]):
         return 1, ["--gpus", times[1] or times[2]]
     return _a_length(words[0], reader)
 
@@ -352,8 +370,11 @@ def _numbered(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
     glued = _GLUED.fullmatch(words[0])
     for end in range(min(MOST, len(words) - 1), 0, -1):
         tie = 1 if words[end] in TIES and end + 1 < len(words) else 0
-        if end + tie < len(words) and _NUMBER.fullmatch(words[end + tie]) and not words[0][0].isdigit():
-            yield end + tie + 1, _phrase(words[:end]), words[end + tie]
+        if end + tie < len(words) and not words[0][0].isdigit():
+            said = words[end + tie]
+            number = IN_LETTERS.get(said.lower(), said)
+            if _NUMBER.fullmatch(number):
+                yield end + tie + 1, _phrase(words[:end]), number
         *first, last = words[: end + 1]
         assigned = re.fullmatch(r"([A-Za-z][\w-]*)[=:](\d\S*)", last)
         if assigned is not None and _NUMBER.fullmatch(assigned[2]):

@@ -148,15 +148,9 @@ def is_file(word: str) -> bool:
 
 
 SETTLED = (
-    "offload_optimizer_device",
-    "offload_parameters_device",
-    "adapter",
-    "rank",
-    "alpha",
-    "adapter_dropout",
-    "targets",
-    "quantization",
-)  # what may imply an adapter
+    *("offload_optimizer_device", "offload_parameters_device", "adapter", "rank", "alpha", "adapter_dropout"),
+    *("targets", "quantization", "epochs"),
+)  # what may imply an adapter, or says nothing alone
 COMPARING = ("compare", "plan")
 """Commands that take a list for any option of a job."""
 
@@ -216,6 +210,8 @@ class OptionReader:
                 self._unknown(spelling)
             return self.option(f"-{word}")  # -batch-size, as programs with one dash have it
         plain = spelling.lower().replace("_", "-")
+        if "." in plain:
+            return self.option(named("vramplan.cli.meant:without_section")(self, word))
         if plain in self.declared and plain != spelling:
             return [self._of(self.declared[plain], spelling, plain, given)]
         if plain in WITH_A_FILE and "--config" in self.declared:

@@ -12,10 +12,23 @@ FILLERS = frozenset(
         *("enough", "about", "there", "has", "got", "get", "am", "trying", "try", "fit", "fits", "train"),
         *("trained", "tune", "tuning", "model", "llm", "memory", "vram", "gpu", "gpus", "machine"),
         *("setup", "done", "make", "work", "works", "job", "also", "still", "then", "but", "not-sure"),
+        *("tuned", "w/", "cards", "devices", "single-gpu", "version", "run's", "my", "mine", "want", "wanna", "gonna"),
         *("adapter", "adapters", "technique", "method", "type", "mode", "enabled", "card", "device", "set"),
     )
 )
 """Words of a sentence that say nothing of a run."""
+
+OF_OTHER_LANGUAGES = frozenset(
+    (
+        *("auf", "mit", "einer", "einem", "eine", "ein", "für", "und", "grafikkarte", "speicher", "trainieren"),
+        *("sur", "une", "un", "avec", "pour", "et", "de", "carte", "mémoire", "entraîner"),
+        *("en", "una", "con", "para", "y", "tarjeta", "memoria", "entrenar"),
+        *("на", "с", "карте", "видеокарте", "видеокарта", "памяти", "и", "обучение"),
+        *("で", "を", "の", "に", "と", "学習", "微調整", "は", "上", "用", "在", "训练", "微调", "显存", "够吗", "能"),
+        *("吗", "能跑吗", "可以吗", "显卡", "模型", "训", "跑", "的", "和"),
+    )
+)
+"""The same in other languages: German, French, Spanish, Russian, Japanese, Chinese."""
 
 SAID_OF = {
     "plan": ("fastest", "quickest", "best", "way"),
@@ -38,8 +51,12 @@ COUNTED = {
     "--seq": (
         *("context", "ctx", "token", "tokens", "tok", "toks", "length", "len", "long", "seq", "sequence", "sequences"),
         *("context-window", "max-tokens", "max-context", "max-context-length", "context-size", "max-ctx", "length-of"),
+        *("kontext", "kontextlänge", "contexte", "contexto", "контекст", "上下文", "长度", "序列长度"),
     ),
-    "--gpus": ("gpu", "gpus", "card", "cards", "device", "devices", "accelerators", "graphics-cards"),
+    "--gpus": (
+        *("gpu", "gpus", "card", "cards", "device", "devices", "accelerators", "graphics-cards"),
+        *("karten", "grafikkarten", "cartes", "tarjetas", "карты", "видеокарты", "видеокарт"),
+    ),
     "--nodes": ("node", "nodes", "machine", "machines", "server", "servers", "host", "hosts"),
     "--epochs": ("epoch", "epochs"),
     "--samples": ("sample", "samples", "example", "examples", "rows", "pairs"),
@@ -53,7 +70,7 @@ COUNTED = {
     ),
     "--image-size": ("px", "pixel", "pixels", "resolution"),
     "--zero": ("stage", "zero-stage", "zero", "deepspeed-zero", "deepspeed-stage"),
-    "--rank": ("lora-rank", "lora-r", "ranks"),
+    "--rank": ("lora-rank", "lora-r", "ranks", "rang", "rango"),
 }
 """What people say beside a number, by the option that takes it, where that is no name of the option."""
 BEFORE = ("--seq", "--gpus", "--nodes", "--epochs", "--samples")  # what follows its number: 8 gpus
@@ -71,6 +88,8 @@ PHRASES = {
         *("biggest-batch", "biggest-batch-size", "largest-batch-size", "maximum-batch-size", "maximum-batch"),
         *("max-micro-batch-size", "largest-micro-batch"),
     ),
+    ("--runtime", "all"): ("all-runtimes", "any-runtime", "every-runtime", "all-programs", "any-program"),
+    ("--adapter", "none"): ("全参微调", "全量微调", "全参数微调", "全参", "全量", "全参数"),
     ("--gpus", "auto"): ("how-many-cards", "number-of-gpus", "minimum-gpus", "minimum-number-of-gpus"),
     ("--targets", "all-linear"): ("all-linear", "all-linear-layers", "all-linear-modules", "every-linear-layer"),
     ("--offload", "none"): ("no-offload", "no-offloading", "no-cpu-offload", "no-cpu-offloading"),

@@ -54,7 +54,7 @@ SHORTCUTS = (
         True,
     ),
     _switch(("--use-peft", "--peft"), ("--adapter", "lora"), ADAPTERS),
-    Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
+    _switch(("--dora", "--use-dora"), ("--adapter", "dora"), ADAPTERS),
     _switch(("--4bit", "--load-in-4bit", "--4-bit", "--q4", "--use-4bit"), ("--quantization", "4bit"), ADAPTERS),
     _switch(
         ("--bnb-4bit-use-double-quant", "--double-quant", "--use-double-quant", "--double-quantization"),
@@ -91,6 +91,7 @@ SHORTCUTS = (
         denied=("--checkpointing", "none"),
         value="full",
     ),
+    _switch(("--recompute-activations",), ("--checkpointing", "selective"), CHECKPOINTING),
     Shortcut(
         ("--no-gradient-checkpointing", "--no-grad-checkpointing", "--no-gc", "--no-checkpointing"),
         ("--checkpointing", "none"),
@@ -125,7 +126,8 @@ SHORTCUTS = (
         "Same as --sharding zero3; a file of DeepSpeed stands for itself, as in `fit ds_config.json`.",
         TUNING,
         metavar="ZERO",
-        value=r"(?:zero[-_]?|(?:zero[-_])?stage[-_]?)[123]|(?:zero|stage)[-_]?[23](?:[-_](?:cpu[-_])?|\+)offload(?:ing)?",
+        value=r"(?:z|zero[-_]?|(?:zero[-_])?stage[-_]?)[123]"
+        r"|(?:z|(?:zero|stage)[-_]?)[23](?:[-_](?:cpu[-_])?|\+)offload(?:ing)?",
     ),
     Shortcut(
         ("--task", "--task-type", "--model-task"),
@@ -147,12 +149,21 @@ SHORTCUTS = (
         is_weak=True,
     ),
     Shortcut(
+        ("--loss-type", "--pref-loss"),
+        ("--loss", "{}"),
+        "Which loss of preferences, as TRL and LLaMA-Factory name it: --loss-type sigmoid is --loss dpo.",
+        MODEL,
+        metavar="LOSS",
+        value=r"sigmoid|hinge|ipo|dpo|kto|orpo|simpo|grpo",
+    ),
+    Shortcut(
         ("--num-labels", "--num-classes", "--n-classes"),
         ("--loss", "classification"),
         "A number of classes: same as --loss classification, whatever the number.",
         MODEL,
         metavar="N",
         value=r"\d+",
+        is_weak=True,
     ),
     *(
         _switch(flags, ("--frozen", part), ADAPTERS)

@@ -234,6 +234,9 @@ LOSSES = {
         ),
     ),
     **_all("reward", "reward-modeling", "reward-modelling", "rm"),
+    **dict.fromkeys(
+        ("sigmoid", "hinge", "ipo"), SpellingMeaning("dpo", note="a loss of pairs, which takes the memory of DPO's")
+    ),
     "liger": SpellingMeaning("fused"),
     "fused-linear-cross-entropy": SpellingMeaning("fused"),
 }

@@ -227,7 +227,8 @@ class _Others(NamedTuple):
                 ("--ignore-unknown", self.ignore_unknown),
             ):
                 if value:
-                    raise UsageError("is for files of training programs, and there is none", key=name)
+                    hint = "`vramplan fit FILE#NAME -g GPU` judges a job of a job file on another GPU"
+                    raise UsageError("is for files of training programs, and there is none", key=name, hint=hint)
             return []
         over: dict[str, Any] = {} if self.gpu is None else {"gpu": self.gpu}
         if self.gpus is not None:

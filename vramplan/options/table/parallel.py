@@ -70,13 +70,19 @@ PARALLEL_ROWS = (
         "tensor",
         "Tensor parallelism: GPUs that share each matrix.",
         "Where the code of the runtime splits it.",
-        also=("--tp", "--tp-size", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
+        also=(
+            *("--tp", "--tp-size", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
+            "--tensor-parallel-degree",
+        ),
     ),
     _devices(
         "pipeline",
         "Pipeline parallelism: stages.",
         "Where the code of the runtime splits it.",
-        also=("--pp", "--pp-size", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
+        also=(
+            *("--pp", "--pp-size", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
+            "--pipeline-parallel-degree",
+        ),
     ),
     _parallel(
         "schedule",

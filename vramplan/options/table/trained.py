@@ -115,7 +115,7 @@ TRAINED_ROWS = (
         default="none",
         flags=("--adapter-bias",),
         note="`all`, or those of its `targets`; not of `ia3`, `loha` and `lokr`.",
-        also=("--lora-bias",),
+        also=("--lora-bias", "--bias"),
         spellings=spellings.BIASES,
     ),
     _adapter(
