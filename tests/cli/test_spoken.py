@@ -351,3 +351,23 @@ def test_values_behind_one_another_are_a_list_where_runs_are_compared(words: str
 def test_numbers_of_gpus_have_a_first_and_a_last(words: str) -> None:
     listed = run("scale", "tinyllama", "h100", "--gpus", "2,4,8", "--json")
     assert run("scale", "tinyllama", "h100", *words.split(), "--json").out == listed.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant", "told"),
+    [
+        (("bs", "8", "--micro-batch", "1"), ("--micro-batch", "1"), "--micro-batch 1 replaces --micro-batch 8"),
+        (("lora", "2k", "--seq", "1k"), ("--lora", "--seq", "1k"), "--seq 1k replaces --seq 2k"),
+    ],
+)
+def test_an_option_behind_words_replaces_what_they_say(
+    typed: tuple[str, ...], meant: tuple[str, ...], told: str
+) -> None:
+    one = () if "--micro-batch" in meant else ONE
+    assert job_of(*TINY, *typed, *one) == job_of(*TINY, *meant, *one)
+    assert told in run("fit", *TINY, *typed, *one).err
+
+
+def test_the_gpu_of_a_remedy_replaces_the_one_of_the_words_and_no_word_an_option() -> None:
+    assert job_of("tinyllama", "v100", "--gpu", "h100", *ONE) == job_of(*TINY, *ONE)
+    assert "is given twice" in refused("fit", *TINY, "--micro-batch", "1", "bs", "8").err

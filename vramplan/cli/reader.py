@@ -24,6 +24,7 @@ class WordsReader(OptionReader):
         self.takes_model = "--model" in self.declared and not any(
             one.param_type_name == "argument" for one in self.command.params
         )
+        self.left = len(self.words)  # words behind those that stand for one that was read
         self.read_so: list[str] = []  # words beside the options, and what each stands for
 
     def read_on(self, found: list[TypedOption]) -> list[TypedOption]:
@@ -44,7 +45,8 @@ class WordsReader(OptionReader):
                 found += [TypedOption(None, rest, None) for rest in self.words]
                 break
             if word.startswith("-") and word.partition("#")[0] != "-":
-                found += self.option(word)
+                is_word = len(self.words) >= self.left
+                found += [one._replace(is_word=is_word) for one in self.option(word)]
                 self._complete(found)
             elif self.takes_model and (file := self._file(word)) is not None:
                 found.append(file)
@@ -102,7 +104,7 @@ class WordsReader(OptionReader):
             word = self._whole(word, found)
             is_known = is_known or self.names_a_gpu(word, behind=True)
         if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
-            return [TypedOption(self.declared["--gpu"], "--gpu", GIG.sub(" GB", word))]
+            return [TypedOption(self.declared["--gpu"], "--gpu", GIG.sub(" GB", word), is_word=True)]
         rank = re.fullmatch(r"(?:r(?:ank)?=)?([1-9]\d{0,4})", word) if "--rank" in self.declared else None
         is_counted = rank is not None and word.isdecimal() and named("vramplan.cli.spoken:counts")(self, word)
         is_rank = rank is not None and not is_counted and (not word.isdecimal() or int(word) < A_LENGTH)
@@ -129,16 +131,19 @@ class WordsReader(OptionReader):
         """
         if re.search(r"\s|\w\(", word.strip()) and not word.lstrip().startswith(("{", "[")):
             inside = named("vramplan.cli.spoken:parts")(self, word)
+            self.left = len(self.words)
             self.words = [*inside, *self.words]
             return bool(inside)
         meant = named("vramplan.cli.spoken:technique")(self, word)
         is_said = meant is not None and any([one.name or one.spelling, one.value] == meant for one in found)
+        self.left = len(self.words)
         self.words = [*(() if is_said else meant or ()), *self.words]
         return meant is not None
 
     def _counts(self, word: str, found: list[TypedOption]) -> bool:
         """Whether a word is a number beside what it counts, or says nothing of a run."""
         meant = named("vramplan.cli.spoken:amount")(self, word, found)
+        self.left = len(self.words)
         self.words = [*(meant or ()), *self.words]
         return meant is not None or named("vramplan.cli.spoken:filler")(self, word)
 

@@ -7,16 +7,33 @@ from typing import Any
 
 from vramplan.cli import named
 from vramplan.cli.refined import refined
-from vramplan.cli.typed import COMPARING, TypedOption, is_quiet, names_of
+from vramplan.cli.typed import COMPARING, SCALE, TypedOption, is_quiet, names_of
 from vramplan.errors import UsageError
 
 
 def settled(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The options with what they imply, each once. Raises UsageError."""
-    found = _without_fused_beside_pairs(found)
+    found = _without_fused_beside_pairs(_without_replaced_words(found, command))
     found = _on_a_device(_quantized_lora(refined(_without_epochs_of_nothing(found)), command), command)
     found = _decided(found + _implied(found, command))
     return _once(_frozen_anyway(found), command)
+
+
+def _without_replaced_words(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """The options without what a word says, where an option behind it says another: a remedy is so pasted."""
+    if command.name in COMPARING or command.name == SCALE:
+        return found
+    options = {one.parameter.name: one for one in found if one.parameter is not None and not one.is_word}
+    result = []
+    for at, one in enumerate(found):
+        name = "" if one.parameter is None or one.parameter.multiple else one.parameter.name
+        by = options.get(name) if one.is_word and name not in _lists() else None
+        if by is None or not any(other is by for other in found[at:]) or by.is_weak:
+            result.append(one)
+        elif by.value != one.value and not is_quiet(found):
+            option = by.name or by.spelling
+            named("vramplan.cli.output:say")(f"note: {by.shown} replaces {option} {one.value} of the words before it")
+    return result
 
 
 def _without_fused_beside_pairs(found: list[TypedOption]) -> list[TypedOption]:

@@ -30,6 +30,7 @@ class TypedOption(NamedTuple):
     name: str = ""  # of the option in the command, where the spelling is another
     is_shortcut: bool = False
     is_weak: bool = False  # it says nothing where the same is said otherwise
+    is_word: bool = False  # it was said in words, which an option behind them replaces
 
     @property
     def shown(self) -> str:
