@@ -323,6 +323,10 @@ def test_devices_are_counted_as_people_say_it(typed: tuple[str, ...], meant: tup
     assert ran.out == other.out
 
 
+def test_two_models_lead_to_compare() -> None:
+    assert "compare -m tinyllama,gpt2" in refused("fit", "tinyllama", "vs", "gpt2", "h100").err
+
+
 @pytest.mark.parametrize("word", ["foo", "dos", "1/2"])
 def test_a_word_before_the_gpu_is_named_and_not_the_gpu(word: str) -> None:
     assert f"what is '{word}'?" in refused("fit", "tinyllama", word, "3090").err

@@ -244,6 +244,8 @@ TIES = ("and", "vs", "vs.", "versus", "or")
 
 def second_word(model: str, word: str, behind: list[str], command_name: str) -> str | None:
     """What a second word may be, with others `behind` it, as more of the model's name; None where it is a GPU's."""
+    if word.lower() in TIES and shipped_called("models", behind[0] if behind else "") is not None:
+        return f"one run is judged; vramplan compare -m {model},{behind[0]} -g G has several"
     if word.lower() in TIES:
         return f"leave {word!r} out: vramplan {command_name} MODEL GPU, with 8xh100 for eight of them"
     several: tuple[tuple[Kind, str], ...] = (("models", f"-m {model},{word} -g G"), ("gpus", f"-m {model} -g G,{word}"))
