@@ -164,8 +164,8 @@ The same names are taken without their dashes, in any order, one by one or as a 
 | a number beside what it counts | `bs 8`, `bs8`, `8 gpus`, `2 nodes`, `rank 16`, `r=16`, `4096 tokens` |
 | a number with k, or a power of two from 512 on | the length of a sequence: `8k`, `4096` |
 | a size in GB or GiB | the GPU |
-| a list with commas, in `compare` and `plan` | each of them: `rank 8,16`, `2k,4k`; `with and without checkpointing` |
-| numbers, in `scale` | numbers of GPUs: `1 2 4 8`, `up to 16` |
+| a list, in `compare` and `plan` | each: `rank 8,16`, `rank 8 16`, `zero 2 or 3`; `with and without checkpointing` |
+| numbers, in `scale` | numbers of GPUs: `1 2 4 8`, `up to 16`, `from 2 to 16` |
 | an option of one command, and its value | `budget 16gb`, `exclude offload`, `tensor NAME`; `to trl` of `convert` |
 | `max batch size`, `longest context`, `how many gpus` | `--max micro-batch`, `--max sequence`, `--gpus auto` |
 | a name with one wrong letter, other points or dashes | that name, if only one is so near; no digit is corrected |
@@ -173,6 +173,7 @@ The same names are taken without their dashes, in any order, one by one or as a 
 
 What is not said by the option of the same name is told in a note on stderr.
 A word that is not understood is an error, with near words; none is dropped.
+An option behind the words replaces what they say of the same, and a note says so.
 """
 
 
