@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Block, rotary_embedding
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, RMSNorm, Segment, output_embedding
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, Output, Recipe, RMSNorm, Segment, output_embedding
 from vramplan.replay.models.windows import has_window, masks_of
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Parameter, Tensor
@@ -36,7 +36,7 @@ def output_with_images(
         weight = output_embedding(tape, recipe, table)
     output = causal_lm_output(hidden, weight, labels, recipe)
     sort_parts(tape)
-    if recipe.loss != CAUSAL_LM_FP32:
+    if recipe.loss not in (CAUSAL_LM_FP32, LOGITS):
         return output  # a loss that is made of the hidden states takes those alone
     return Output(output.loss, (output.logits, *(images if isinstance(images, tuple) else (images,))))
 

@@ -64,7 +64,6 @@ class Gemma3Images:
     marks_images = True
     takes_padding = True
     head_losses = ("half-logits", "chunked:N", "fused")
-    smooths = False  # it returns what it made of the images beside its logits
     no_flash_attention = "the tokens of an image see each other, which takes a mask"
     package_flash = (
         "the flash-attn package takes no mask: the tokens of an image see what stands before them, and windows are an "

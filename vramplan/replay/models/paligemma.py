@@ -40,7 +40,6 @@ class PaliGemma(Gemma3Images):
     hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     takes_padding = True
     head_losses = ("half-logits", "chunked:N", "fused")
-    smooths = False  # it returns what it made of the images beside its logits
     no_flash_attention = "what stands before the answer sees each other, which takes a mask"
     package_flash = "the flash-attn package takes no mask: all tokens see each other; composed, and never traced"
 

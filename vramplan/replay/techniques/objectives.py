@@ -58,12 +58,13 @@ def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: l
     logits = leave_autocast(tape, model(*arguments)).logits
     tape.leave_model()
     shifts = setup.model.task == "lm"
-    if type(logits) is tuple:  # and what the encoder gave, which lives as long
+    labels = next(one for one in arguments[1:] if one.dtype is INT64)  # of LLaVA they come behind the image
+    if type(logits) is tuple:  # and what the encoder gave, or what images became, which lives as long
         logits = (tape.leave_graph(_left(tape, logits[0])), *logits[1:])
-        return Output(label_smoother(logits[0], arguments[1], shifts=False), logits)
+        return Output(label_smoother(logits[0], labels, shifts=shifts), logits)
     assert isinstance(logits, Tensor)
     logits = tape.leave_graph(_left(tape, logits))
-    return Output(label_smoother(logits, arguments[1], shifts=shifts), logits)
+    return Output(label_smoother(logits, labels, shifts=shifts), logits)
 
 
 def _left(tape: Tape, logits: Tensor) -> Tensor:
