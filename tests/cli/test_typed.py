@@ -339,7 +339,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "-g", "cuda:1"), "local:1"),
         (("gpt2", "t4", "h100"), "vramplan compare -m gpt2 -g G,h100"),
         (("gpt2", "gpt2-medium", "t4"), "vramplan compare -m gpt2,gpt2-medium -g G"),
-        (("gpt2", "and", "bert-base", "-g", "h100"), "leave 'and' out"),
+        (("gpt2", "and", "bert-base", "-g", "h100"), "vramplan compare -m gpt2,bert-base -g G"),
         (("gpt2", "GTX 1690 Ti"), "there is no GPU profile 'GTX 1690 Ti'"),
         ((*PLAIN, "--task", "translation"), "the task belongs to the model"),
         ((*PLAIN, "--torchtitan"), "--runtime torchtitan"),
